@@ -1,0 +1,42 @@
+"""layactl: convert, run and check typed-decision models of the Laya family on a CPU.
+
+>>> import layactl
+>>> model = layactl.load("laya-f16.gguf")                                          # doctest: +SKIP
+>>> model.decide("Billed twice, please refund", {"refund": {"type": "noul", "instructions": "Asks for money back?"}})
+...                                                                                # doctest: +SKIP
+
+Importing the package costs nothing: numpy and torch load with the first model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from layactl.engine.model import Model
+
+__version__ = "0.1.0"
+__all__ = ["Model", "__version__", "load"]
+
+
+def load(path: str | Path, *, threads: int | None = None) -> Model:
+    """Load a model from a GGUF file.
+
+    path: a GGUF written by `layactl convert`.
+    threads: CPU threads of the forward pass, for the whole process (torch has one pool); default: torch's own.
+
+    Returns a `Model`; its methods may be called from several threads at once.
+    Raises GgufError (damaged or foreign file) and ModelLoadError (a file this version cannot run).
+    """
+    from layactl.engine.model import Model
+
+    return Model.load(Path(path), threads=threads)
+
+
+def __getattr__(name: str) -> object:
+    if name == "Model":
+        from layactl.engine.model import Model
+
+        return Model
+    raise AttributeError(f"module 'layactl' has no attribute {name!r}")

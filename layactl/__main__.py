@@ -1,0 +1,7 @@
+"""`python -m layactl`."""
+
+import sys
+
+from layactl.cli.app import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""A checkpoint folder in the published layout, checked field by field."""

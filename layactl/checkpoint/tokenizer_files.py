@@ -1,0 +1,226 @@
+"""tokenizer/tokenizer.json and tokenizer_config.json -> tokenizer data of one of the two families.
+
+Everything that shapes token ids is compared with what the families do; a setting outside them is refused by name, so
+that a rebuilt tokenizer can only be right or absent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layactl.checkpoint.json_files import JsonObject
+from layactl.core.tokenizer import (
+    BYTELEVEL_BPE,
+    METASPACE,
+    METASPACE_BPE,
+    AddedToken,
+    SpecialIds,
+    TokenizerData,
+)
+from layactl.errors import CheckpointError
+
+_METASPACE_NORMALIZER = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
+_METASPACE_PRE = {"type": "Metaspace", "replacement": METASPACE, "prepend_scheme": "always", "split": True}
+_BYTELEVEL_PRE = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+_MODEL_SETTINGS: dict[str, dict[str, Any]] = {
+    METASPACE_BPE: {"byte_fallback": True, "fuse_unk": True},
+    BYTELEVEL_BPE: {"byte_fallback": False, "fuse_unk": False, "unk_token": None},
+}
+_MODEL_DEFAULTS: dict[str, Any] = {
+    "dropout": None,
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
+    "ignore_merges": False,
+}
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+# Added tokens that the converters of the field mark as control although tokenizer.json does not call them special
+# (convert_hf_to_gguf.py, does_token_look_special).
+_CONTROL_LOOKING = ("<pad>", "<mask>", "<2mass>", "[@BOS@]")
+
+
+def read_tokenizer(
+    tokenizer: JsonObject, config: JsonObject, vocab_size: int, *, embed: str | None = None
+) -> TokenizerData:
+    """Tokenizer data with ids up to vocab_size (fillers are None).
+
+    embed: the text of tokenizer.json to carry whole; settings outside the families are then allowed.
+    Raises CheckpointError naming the setting.
+    """
+    family = _family(tokenizer, strict=embed is None)
+    model = tokenizer.object("model")
+    if embed is None:
+        _check_model(model, family)
+    specials = _special_names(config)
+    added = _added_tokens(tokenizer, config, set(specials.values()) | _extra_specials(config))
+    pieces = _pieces(model, added, vocab_size)
+    ids = {piece: i for i, piece in enumerate(pieces) if piece is not None}
+
+    def special_id(kind: str, required: bool) -> int | None:
+        name = specials.get(kind)
+        if name is None:
+            if required:
+                raise config.error(kind, "is missing")
+            return None
+        return ids[name]
+
+    cls, sep, mask = (special_id(kind, True) for kind in ("cls_token", "sep_token", "mask_token"))
+    assert cls is not None and sep is not None and mask is not None
+    return TokenizerData(
+        family=family,
+        pieces=pieces,
+        merges=_merges(model),
+        added=added,
+        special=SpecialIds(cls, sep, mask, special_id("pad_token", False), special_id("unk_token", False)),
+        normalizer="nfc" if tokenizer.get("normalizer") == {"type": "NFC"} else "none",
+        huggingface_json=embed,
+    )
+
+
+def _family(tokenizer: JsonObject, strict: bool) -> str:
+    normalizer, pre = tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer")
+    if isinstance(pre, dict) and pre.get("type") == "ByteLevel":
+        if not strict:
+            return BYTELEVEL_BPE
+        if {key: pre.get(key, default) for key, default in _BYTELEVEL_PRE.items()} != _BYTELEVEL_PRE:
+            raise tokenizer.error("pre_tokenizer", "has ByteLevel settings outside the bytelevel-bpe family")
+        if normalizer not in (None, {"type": "NFC"}):
+            raise tokenizer.error("normalizer", "is neither NFC nor absent, as bytelevel-bpe has it")
+        return BYTELEVEL_BPE
+    if not strict:
+        return METASPACE_BPE
+    if pre != _METASPACE_PRE:
+        raise tokenizer.error("pre_tokenizer", "is neither the Metaspace nor the ByteLevel step of the known families")
+    if normalizer != _METASPACE_NORMALIZER:
+        raise tokenizer.error("normalizer", "is not Replace(' ' -> U+2581), as metaspace-bpe has it")
+    return METASPACE_BPE
+
+
+def _check_model(model: JsonObject, family: str) -> None:
+    if model.get("type") != "BPE":
+        raise model.error("type", f"is {model.get('type')!r:.40}; only BPE is understood")
+    for key, wanted in (_MODEL_DEFAULTS | _MODEL_SETTINGS[family]).items():
+        found = model.values.get(key, _MODEL_DEFAULTS.get(key))
+        # An empty affix is how some files spell "none".
+        if found != wanted and not (wanted is None and found == ""):
+            raise model.error(key, f"is {found!r:.40}, not {wanted!r} as {family} has it")
+    if family == METASPACE_BPE:
+        model.text("unk_token")
+
+
+def _special_names(config: JsonObject) -> dict[str, str]:
+    """{"mask_token": "<mask>", ...}: each name is a string or an AddedToken object."""
+    names = {}
+    for kind in ("bos_token", "eos_token", "cls_token", "sep_token", "mask_token", "pad_token", "unk_token"):
+        if config.get(kind) is not None:
+            names[kind] = _content(config, kind, config.get(kind))
+    return names
+
+
+def _extra_specials(config: JsonObject) -> set[str]:
+    """extra_special_tokens as a list or a mapping (both are published), and additional_special_tokens."""
+    found: set[str] = set()
+    for key in ("extra_special_tokens", "additional_special_tokens"):
+        value = config.get(key)
+        if isinstance(value, dict):
+            value = list(value.values())
+        if value is None:
+            continue
+        if not isinstance(value, list):
+            raise config.error(key, "must be a list or an object")
+        found |= {_content(config, key, item) for item in value}
+    return found
+
+
+def _content(config: JsonObject, key: str, value: Any) -> str:
+    content = value.get("content") if isinstance(value, dict) else value
+    if not isinstance(content, str) or not content:
+        raise config.error(key, "must name a token")
+    return content
+
+
+def _added_tokens(tokenizer: JsonObject, config: JsonObject, specials: set[str]) -> list[AddedToken]:
+    added: list[AddedToken] = []
+    entries: dict[str, dict[str, Any]] = {}
+    for n, value in enumerate(tokenizer.items("added_tokens")):
+        field = f"added_tokens[{n}]"
+        if not isinstance(value, dict):
+            raise tokenizer.error(field, "must be an object")
+        entry = JsonObject(tokenizer.path, value, field)
+        content = entry.text("content")
+        for flag in _FLAGS:
+            if not isinstance(entry.get(flag), bool):
+                raise entry.error(flag, "must be true or false")
+        for flag in ("rstrip", "single_word"):
+            if entry.get(flag):
+                raise entry.error(flag, f"is set on {content!r:.40}, which is outside the known families")
+        if content in entries:
+            raise entry.error("content", f"{content!r:.40} is there twice")
+        entries[content] = value
+        control = content in specials or entry.get("special") or _looks_like_control(content)
+        added.append(
+            AddedToken(
+                id=entry.integer("id"),
+                content=content,
+                control=bool(control),
+                lstrip=bool(entry.get("lstrip")),
+                normalized=bool(entry.get("normalized")),
+            )
+        )
+    for name in sorted(specials - set(entries)):
+        raise CheckpointError(
+            f"special token {name!r:.40} is not an added token of tokenizer.json", where=str(config.path)
+        )
+    _check_added_decoder(config, entries)
+    return added
+
+
+def _check_added_decoder(config: JsonObject, entries: dict[str, dict[str, Any]]) -> None:
+    """added_tokens_decoder and AddedToken objects override tokenizer.json in transformers, so they must restate it."""
+    overrides: list[tuple[str, Any]] = list(config.object("added_tokens_decoder", {}).values.items())
+    for kind in ("bos_token", "eos_token", "cls_token", "sep_token", "mask_token", "pad_token", "unk_token"):
+        if isinstance(config.get(kind), dict):
+            overrides.append((kind, config.get(kind)))
+    for key, value in overrides:
+        content = _content(config, key, value)
+        entry = entries.get(content)
+        if entry is None or (key.isdecimal() and int(key) != entry["id"]):
+            raise config.error(key, f"adds {content!r:.40}, which tokenizer.json does not have under this id")
+        for flag in ("single_word", "lstrip", "rstrip", "normalized"):
+            if flag in value and value[flag] != entry[flag]:
+                raise config.error(key, f"gives {content!r:.40} another {flag} than tokenizer.json")
+
+
+def _looks_like_control(content: str) -> bool:
+    return (
+        content in _CONTROL_LOOKING
+        or (content.startswith("<|") and content.endswith("|>"))
+        or (content.startswith("<unused") and content.endswith(">"))
+    )
+
+
+def _pieces(model: JsonObject, added: list[AddedToken], vocab_size: int) -> list[str | None]:
+    pieces: list[str | None] = [None] * vocab_size
+    entries: list[tuple[str, Any]] = [*model.object("vocab").values.items(), *((t.content, t.id) for t in added)]
+    for piece, token_id in entries:
+        if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
+            raise model.error("vocab", f"gives {piece!r:.40} the id {token_id!r:.20}, outside vocab_size {vocab_size}")
+        if pieces[token_id] not in (None, piece):
+            raise model.error("vocab", f"gives {piece!r:.40} the id {token_id} of {pieces[token_id]!r:.40}")
+        pieces[token_id] = piece
+    return pieces
+
+
+def _merges(model: JsonObject) -> list[str]:
+    """Merges as "left right"; a file writes each as that string or as a pair."""
+    merges = []
+    for n, merge in enumerate(model.items("merges")):
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if (
+            not isinstance(pair, list)
+            or len(pair) != 2
+            or not all(isinstance(p, str) and p and " " not in p for p in pair)
+        ):
+            raise model.error(f"merges[{n}]", f"is not a pair of pieces: {merge!r:.60}")
+        merges.append(" ".join(pair))
+    return merges

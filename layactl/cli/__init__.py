@@ -1,0 +1,1 @@
+"""The command line: each file parses, calls one plain function and prints."""

@@ -1,0 +1,41 @@
+"""A response as a table for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_SHOWN_OPTIONS = 5
+
+
+def print_table(response: dict[str, Any]) -> None:
+    """One row a question on stdout: the answer, the distribution behind it, the confidence."""
+    table = Table("question", "type", "answer", "probabilities", "confidence", title=None, highlight=False)
+    for question_id, answer in response["answers"].items():
+        table.add_row(
+            Text(question_id),
+            answer["type"],
+            Text(_headline(answer), style="bold"),
+            Text(_distribution(answer)),
+            f"{answer['answer_confidence']:.4f}",
+        )
+    Console().print(table)
+
+
+def _headline(answer: dict[str, Any]) -> str:
+    if answer["type"] == "choice":
+        return str(answer["choice"])
+    if answer["type"] == "score":
+        return f"{answer['score']:.3f} of {len(answer['legend']) - 1}"
+    return f"{answer['noul']:.4f} true"
+
+
+def _distribution(answer: dict[str, Any]) -> str:
+    if answer["type"] == "noul":
+        return f"true {answer['noul']:.4f}  false {1 - answer['noul']:.4f}"
+    ranked = sorted(answer["probabilities"].items(), key=lambda item: -item[1])
+    shown = "  ".join(f"{key} {p:.4f}" for key, p in ranked[:_SHOWN_OPTIONS])
+    return shown + (f"  and {len(ranked) - _SHOWN_OPTIONS} more" if len(ranked) > _SHOWN_OPTIONS else "")

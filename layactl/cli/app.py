@@ -1,0 +1,88 @@
+"""The `layactl` command: the one place where an error becomes a line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from layactl import __version__
+from layactl.cli import convert, decide, presets, tokenize, tokenizer
+from layactl.cli.output import error_line
+from layactl.errors import LayactlError
+
+app = typer.Typer(
+    name="layactl",
+    help="Convert, run and check typed-decision models of the Laya family on a CPU.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("convert")(convert.convert_command)
+app.command("decide")(decide.decide_command)
+app.command("presets")(presets.presets_command)
+app.command("tokenize")(tokenize.tokenize_command)
+app.add_typer(tokenizer.app, name="tokenizer")
+
+_INTERRUPTED = 130
+_BROKEN_PIPE = 141
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"layactl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+    ),
+    show_traceback: bool = typer.Option(False, "--traceback", help="Show where in the code an error came from."),
+) -> None:
+    """Convert, run and check typed-decision models of the Laya family on a CPU."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code (cli-contract, exit codes)."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    # Wherever it stands on the line: nobody remembers which side of the subcommand a global option belongs on.
+    with_traceback = "--traceback" in args
+    args = [arg for arg in args if arg != "--traceback"]
+    try:
+        code = app(args, prog_name="layactl", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except LayactlError as error:
+        if with_traceback:
+            traceback.print_exc()
+        error_line(error)
+        return error.exit_code
+    except typer.Exit as stop:
+        return stop.exit_code
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        error_line(error.format_message(), hint=f"{context.command_path} --help" if context else "layactl --help")
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        error_line("interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has left; keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except Exception as error:
+        if with_traceback:
+            traceback.print_exc()
+        error_line(f"internal error: {type(error).__name__}: {error}", hint="--traceback shows where")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""`layactl tokenize`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from layactl.cli.options import ModelOption
+from layactl.cli.output import record
+from layactl.errors import UsageError
+
+
+def tokenize_command(
+    model: ModelOption,
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT|-", help="The text; - reads standard input.", show_default=False)
+    ],
+) -> None:
+    """Print the token ids and pieces of a text, as the model reads it (no special tokens added)."""
+    from layactl.engine.tokenizer_file import load_tokenizer
+
+    data = sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the text is not UTF-8: {error.reason} at byte {error.start}") from None
+    tokenizer = load_tokenizer(model)
+    ids = tokenizer.encode(text)
+    record({"tokens": len(ids), "ids": ids, "pieces": tokenizer.tokens(ids)})

@@ -1,0 +1,1 @@
+"""Pure stages of the data flow: no files, no sockets, no printing."""

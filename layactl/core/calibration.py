@@ -1,0 +1,105 @@
+"""Logits -> probabilities: temperatures by question type and option count, softmax and confidence in double.
+
+Specification, "Calibration rules"; reference functions `agent._decode_answers`, `common.clamp_temperature`,
+`common.temp_bucket`, `common.confidence_from_probs`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+TEMPERATURE_MIN, TEMPERATURE_MAX = 0.5, 5.0
+UNCALIBRATED_VERSION = "none"
+
+# The reference's bucket names; its "2" means two options or fewer.
+_REFERENCE_BUCKETS = {"2": "1-2", "3-5": "3-5", "6-10": "6-10", "11+": "11+"}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Temperatures: {question type or "all": {bucket: temperature}}.
+
+    Buckets are "N", "A-B", "N+" and "*". A temperature found is clamped; where none is found it is exactly 1.
+    version: names where the temperatures come from; "none" marks an uncalibrated model.
+    """
+
+    version: str = UNCALIBRATED_VERSION
+    temperature: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    clamp: tuple[float, float] = (TEMPERATURE_MIN, TEMPERATURE_MAX)
+
+    @property
+    def calibrated(self) -> bool:
+        return self.version != UNCALIBRATED_VERSION
+
+    def temperature_for(self, question_type: str, options: int) -> float:
+        """The temperature that divides the logits of a question with `options` options."""
+        buckets = self.temperature.get(question_type, self.temperature.get("all"))
+        if buckets is None:
+            return 1.0
+        name = find_bucket(buckets, options)
+        return 1.0 if name is None else self.clamped(buckets[name])
+
+    def clamped(self, temperature: float) -> float:
+        low, high = self.clamp
+        return min(high, max(low, temperature))
+
+    def clamped_buckets(self) -> list[tuple[str, str, float, float]]:
+        """Buckets whose stored temperature the clamp replaces: (type, bucket, stored, applied)."""
+        return [
+            (question_type, bucket, stored, self.clamped(stored))
+            for question_type, buckets in self.temperature.items()
+            for bucket, stored in buckets.items()
+            if stored != self.clamped(stored)
+        ]
+
+
+def find_bucket(buckets: Mapping[str, float], options: int) -> str | None:
+    """The bucket that holds an option count: exact "N", then a range "A-B", then "N+", then "*"."""
+    if str(options) in buckets:
+        return str(options)
+    for name in buckets:
+        low, dash, high = name.partition("-")
+        if dash and int(low) <= options <= int(high):
+            return name
+    open_ended = [name for name in buckets if name.endswith("+") and int(name[:-1]) <= options]
+    if open_ended:
+        return max(open_ended, key=lambda name: int(name[:-1]))
+    return "*" if "*" in buckets else None
+
+
+def reference_calibration(
+    temperatures: Sequence[float], by_options: Mapping[str, float], types: Sequence[str], version: str
+) -> Calibration:
+    """The calibration a checkpoint ships: one temperature a type, and buckets such as "choice:3-5" that override it.
+
+    All ones and no bucket is an uncalibrated model. Names the reference would never look up are left out.
+    """
+    if all(t == 1.0 for t in temperatures) and not by_options:
+        return Calibration()
+    table: dict[str, dict[str, float]] = {}
+    for question_type, base in zip(types, temperatures, strict=True):
+        buckets = {
+            bucket: by_options[f"{question_type}:{name}"]
+            for name, bucket in _REFERENCE_BUCKETS.items()
+            if f"{question_type}:{name}" in by_options
+        }
+        table[question_type] = {**buckets, "*": base}
+    return Calibration(version=version, temperature=table)
+
+
+def softmax(logits: Sequence[float], temperature: float) -> list[float]:
+    """softmax(logits / temperature) in double."""
+    top = max(logits) / temperature
+    exps = [math.exp(z / temperature - top) for z in logits]
+    total = math.fsum(exps)
+    return [e / total for e in exps]
+
+
+def entropy_confidence(probabilities: Sequence[float]) -> float:
+    """1 - H(p) / ln K, in [0, 1]; 1 for a single option."""
+    if len(probabilities) < 2:
+        return 1.0
+    entropy = -math.fsum(p * math.log(max(p, 1e-12)) for p in probabilities)
+    return min(1.0, max(0.0, 1.0 - entropy / math.log(len(probabilities))))

@@ -1,0 +1,35 @@
+"""How the forward pass gets at weights, whatever file they come from and whatever kernel multiplies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FloatArray: TypeAlias = npt.NDArray[np.float32]
+Linear: TypeAlias = "Callable[[Tensor], Tensor]"
+# (weight (out, in), bias (out,) or None) -> the function (T, in) -> (T, out) that a kernel makes of them.
+MakeLinear: TypeAlias = "Callable[[FloatArray, FloatArray | None], Linear]"
+
+
+class Weights(Protocol):
+    """Tensors by their checkpoint names (core.tensor_table)."""
+
+    def __getitem__(self, name: str) -> FloatArray:
+        """The whole tensor as a new float32 array the caller owns."""
+        ...
+
+    def rows(self, name: str, ids: Sequence[int]) -> FloatArray:
+        """Rows of a 2-D tensor, (len(ids), columns) float32, reading only those rows."""
+        ...
+
+
+def bfloat16_to_float32(bits: npt.NDArray[np.uint16]) -> FloatArray:
+    """Exact: a bfloat16 is the upper half of a float32."""
+    wide: npt.NDArray[Any] = bits.astype(np.uint32) << 16
+    return wide.view(np.float32)

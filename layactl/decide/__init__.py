@@ -1,0 +1,1 @@
+"""The work behind `layactl decide`: where questions come from, and JSONL runs."""

@@ -1,0 +1,236 @@
+"""A JSONL run: one input object a line, exactly one output line each, in order, in constant memory."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from layactl import __version__
+from layactl.core import strict_json
+from layactl.decide.inputs import LineSource, is_file
+from layactl.durable import check_target, replacing, sync
+from layactl.engine.model import Model
+from layactl.engine.request import body_too_large, parse_body, parse_request
+from layactl.errors import OutputError, RequestError, UsageError
+
+_RUN_FORMAT = "layactl-decide-run/1"
+
+
+@dataclass(frozen=True)
+class LineOptions:
+    """What every line of a run shares. questions: for lines without a `questions` key, None where none were given."""
+
+    questions: dict[str, Any] | None
+    truncation: str
+    debug: bool
+    digits: int | None
+
+
+@dataclass
+class RunCount:
+    """Lines answered and refused so far, those of an earlier, resumed run included."""
+
+    answered: int = 0
+    refused: int = 0
+
+    @property
+    def lines(self) -> int:
+        return self.answered + self.refused
+
+
+class LineSink(Protocol):
+    def __call__(self, line: bytes, /) -> None: ...
+
+
+def run(
+    model: Model,
+    source: LineSource,
+    sink: LineSink,
+    options: LineOptions,
+    *,
+    count: RunCount,
+    tick: Callable[[], None] = lambda: None,
+    log: Callable[[str], None] = lambda message: None,
+) -> None:
+    """Answer the lines of `source` after the first `count.lines`, which an earlier run has written.
+
+    sink: takes each output line, newline included; tick: called after each line; log: told of internal errors.
+    """
+    already = count.lines
+    number = 0
+    for number, line in enumerate(source, start=1):
+        if number <= already:
+            continue
+        record, refused = _answer(model, line, number, options, log)
+        sink(strict_json.dumps(record).encode("utf-8") + b"\n")
+        count.refused += refused
+        count.answered += not refused
+        tick()
+    if number < already:
+        raise OutputError(f"holds {already} lines, but the input only {number}")
+
+
+def _answer(
+    model: Model, line: bytes | None, number: int, options: LineOptions, log: Callable[[str], None]
+) -> tuple[dict[str, Any], bool]:
+    line_id: Any = number
+    try:
+        if line is None:
+            raise body_too_large()
+        if not line.strip():
+            raise RequestError("MALFORMED_JSON", "the line is blank")
+        body = parse_body(line)
+        if isinstance(body.get("id"), (str, int, float)):
+            line_id = body["id"]
+        if options.questions is not None:
+            body.setdefault("questions", options.questions)
+        body.setdefault("truncation", options.truncation)
+        response = model.respond(parse_request(body, model.layout), debug=options.debug)
+        return {"id": line_id, **rounded(response, options.digits)}, False
+    except RequestError as error:
+        problem = error
+    except Exception as error:  # one line must never end the run; the detail goes to the log only
+        log(f"line {number}: internal error: {type(error).__name__}: {error}")
+        problem = RequestError("INTERNAL", "internal error while processing the request", code=500)
+    return {"id": line_id, "line": number, "error": problem.to_json()}, True
+
+
+def rounded(response: dict[str, Any], digits: int | None) -> dict[str, Any]:
+    """The response with the answers' numbers rounded to `digits` (None: as they are; debug stays as it is)."""
+    if digits is None:
+        return response
+
+    def shorten(value: Any) -> Any:
+        if isinstance(value, float):
+            return round(value, digits)
+        if isinstance(value, dict):
+            return {k: v if k in ("debug", "legend", "choice") else shorten(v) for k, v in value.items()}
+        return value
+
+    return response | {"answers": {k: shorten(answer) for k, answer in response["answers"].items()}}
+
+
+@contextmanager
+def stdout_sink() -> Iterator[tuple[LineSink, RunCount]]:
+    """Standard output; every line is flushed, so that a pipe sees it at once."""
+    out = sys.stdout.buffer
+
+    def write(line: bytes) -> None:
+        out.write(line)
+        out.flush()
+
+    yield write, RunCount()
+
+
+@contextmanager
+def file_sink(
+    path: Path, model: Path, source: str, options: LineOptions, resume: bool
+) -> Iterator[tuple[LineSink, RunCount]]:
+    """An output file and its sidecar, new or continued.
+
+    The sidecar records what the lines depend on; --resume is refused when any of it differs. A torn last line is cut
+    off. Raises UsageError, OutputError.
+    """
+    check_target(path)
+    _refuse_input(path, model, source)
+    sidecar = path.with_name(path.name.removesuffix(".jsonl") + ".meta.json")
+    meta = _meta(model, source, options)
+    if resume and not is_file(source):
+        raise UsageError("--resume needs an input file, not a stream", where=f"--jsonl {source}")
+    if resume and path.exists():
+        _check_meta(sidecar, meta)
+        count = _continue_from(path)
+    else:
+        count = RunCount()
+        # The old lines go only now that everything the new run needs is known to be there.
+        with replacing(path):
+            pass
+        with replacing(sidecar) as temporary:
+            temporary.write_bytes(orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n")
+    try:
+        # Unbuffered: every write hands one whole line to the system.
+        with path.open("ab", buffering=0) as handle:
+
+            def write(line: bytes) -> None:
+                view = memoryview(line)
+                while view:
+                    view = view[handle.write(view) :]
+
+            yield write, count
+        sync(path)
+    except OSError as error:
+        raise OutputError(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+
+def _refuse_input(path: Path, model: Path, source: str) -> None:
+    for name, taken in ((source, "the input"), (str(model), "the model")):
+        if name != "-" and path.exists() and Path(name).exists() and path.samefile(name):
+            raise UsageError(f"is {taken} itself", where=f"-o {path}")
+
+
+def _meta(model: Path, source: str, options: LineOptions) -> dict[str, Any]:
+    return {
+        "format": _RUN_FORMAT,
+        "layactl": __version__,
+        "input": {"path": source, "sha256": _sha256(Path(source)) if is_file(source) else None},
+        "model": {"path": str(model), "sha256": _sha256(model)},
+        "options": {
+            "questions": options.questions,
+            "truncation": options.truncation,
+            "debug": options.debug,
+            "round": options.digits,
+        },
+    }
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def _check_meta(sidecar: Path, meta: dict[str, Any]) -> None:
+    try:
+        recorded = orjson.loads(sidecar.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        recorded = None
+    if not isinstance(recorded, dict):
+        raise UsageError("the sidecar that says what this output belongs to cannot be read", where=str(sidecar))
+    for field in ("format", "layactl", "input", "model", "options"):
+        old, new = recorded.get(field), meta[field]
+        if isinstance(old, dict) and isinstance(new, dict):
+            old, new = ({k: v for k, v in value.items() if k != "path"} for value in (old, new))
+        # Through JSON, so that both sides are spelled alike.
+        if old != orjson.loads(orjson.dumps(new)):
+            raise UsageError(
+                f"the {field} of this run differs from what the output was started with",
+                where=str(sidecar),
+                hint="drop --resume to start over",
+            )
+
+
+def _continue_from(path: Path) -> RunCount:
+    """Count the whole lines of an output and cut off a torn last one."""
+    count, end = RunCount(), 0
+    with path.open("r+b") as handle:
+        for line in handle:
+            if not line.endswith(b"\n"):
+                break
+            try:
+                refused = "error" in orjson.loads(line)
+            except (orjson.JSONDecodeError, TypeError):
+                raise OutputError(f"line {count.lines + 1} is not a record of a run", where=str(path)) from None
+            count.refused += refused
+            count.answered += not refused
+            end += len(line)
+        handle.truncate(end)
+    return count

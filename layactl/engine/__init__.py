@@ -1,0 +1,1 @@
+"""A GGUF becomes a loaded model, and requests become answers."""

@@ -1,0 +1,148 @@
+"""A GGUF file -> a loaded model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from layactl.core import strict_json
+from layactl.core.decision_spec import DecisionSpec, default_spec
+from layactl.core.model_shape import Limits
+from layactl.core.tokenizer import Tokenizer
+from layactl.engine.decider import respond
+from layactl.engine.forward import SequentialPass
+from layactl.engine.request import Request, parse_request
+from layactl.engine.threads import set_threads
+from layactl.errors import RequestError
+from layactl.gguf_file import names
+from layactl.gguf_file.laya_dialect import ModelFile, read_model
+from layactl.gguf_file.reader import GgufFile
+from layactl.kernels.reference import ReferenceKernels
+from layactl.layouts.interface import Layout
+from layactl.layouts.laya import LAYA
+
+
+class Model:
+    """A loaded decision model. Its methods may be called from several threads at once.
+
+    name: what answers carry as "model" (the file name without .gguf); limits: token budgets of a sequence;
+    spec: the contract in force; notes: what the user should know about the file (clamped temperatures).
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        layout: Layout,
+        tokenizer: Tokenizer,
+        limits: Limits,
+        spec: DecisionSpec,
+        forward: SequentialPass,
+        source_sha256: str | None,
+    ) -> None:
+        self.name = name
+        self.layout = layout
+        self.tokenizer = tokenizer
+        self.limits = limits
+        self.spec = spec
+        self.forward = forward
+        self.source_sha256 = source_sha256
+        self.notes = _calibration_notes(spec)
+
+    @classmethod
+    def load(cls, path: Path, *, threads: int | None = None) -> Model:
+        """See `layactl.load`."""
+        set_threads(threads)
+        return cls.from_file(read_model(GgufFile(path)), name=path.name.removesuffix(".gguf"))
+
+    @classmethod
+    def from_file(cls, loaded: ModelFile, *, name: str) -> Model:
+        layout = LAYA
+        try:
+            tokenizer = Tokenizer(loaded.tokenizer)
+        except ValueError as error:
+            raise loaded.file.error(f"the tokenizer cannot be built: {error}") from None
+        sha256 = loaded.file.keys.get(names.SOURCE_SHA256)
+        return cls(
+            name=name,
+            layout=layout,
+            tokenizer=tokenizer,
+            limits=loaded.shape.limits,
+            spec=default_spec(layout.name, layout.input_contract, name, loaded.calibration),
+            forward=SequentialPass(loaded.weights, loaded.shape, layout, ReferenceKernels()),
+            source_sha256=str(sha256.value) if sha256 else None,
+        )
+
+    def decide(
+        self, state: Any, questions: Mapping[str, Any], *, truncation: str = "allow", debug: bool = False
+    ) -> dict[str, Any]:
+        """Answer typed questions about a state.
+
+        state: text, or any JSON value but None (a list is read as turns: a cut drops the oldest).
+        questions: {id: {"type": "choice" | "score" | "noul", "instructions": ..., "criteria": ...}}.
+        truncation: "error" refuses what does not fit instead of cutting it.
+        debug: adds raw logits, temperature, token ids and markers to each answer.
+
+        Returns the response body of the specification: `answers` (probabilities as unrounded doubles), `usage` in
+        tokens, `latency_ms` and `timings` in milliseconds, `warnings`, `runtime`.
+        Raises RequestError, whose `reason` and `param` say which field was refused and why.
+        """
+        return self.respond(self.parse({"state": state, "questions": questions, "truncation": truncation}), debug=debug)
+
+    def decide_many(
+        self, requests: Iterable[Mapping[str, Any]], *, debug: bool = False
+    ) -> Iterator[dict[str, Any] | RequestError]:
+        """Answer many requests, lazily and in order, each as if it were alone.
+
+        requests: {"state": ..., "questions": {...}, "truncation"?: ...} each. Yields a response body, or the
+        RequestError of a request that is refused: one bad request never ends the run.
+        """
+        for request in requests:
+            try:
+                yield self.respond(self.parse(request), debug=debug)
+            except RequestError as error:
+                yield error
+
+    def parse(self, body: Any) -> Request:
+        """Check a request given as Python values. Raises RequestError."""
+        if not isinstance(body, Mapping):
+            raise RequestError("BODY_NOT_OBJECT", "a request must be a mapping")
+        body = {key: _plain(body[key]) for key in ("state", "questions", "truncation") if key in body}
+        for key, value in body.items():
+            strict_json.check_value(value, key)
+        return parse_request(body, self.layout)
+
+    def respond(self, request: Request, *, debug: bool = False) -> dict[str, Any]:
+        """Answer a checked request. Raises RequestError for what only rendering can tell (422)."""
+        return respond(self, request, debug=debug)
+
+    def runtime(self) -> dict[str, Any]:
+        """The `runtime` block of a response: what the numbers depend on."""
+        return {
+            "layout": self.layout.name,
+            "format": self.layout.format,
+            "plan": self.forward.plan,
+            "kernels": self.forward.kernels,
+            "precision": self.forward.precision,
+            "spec_sha256": self.spec.sha256,
+            "calibration": self.spec.calibration.version,
+        }
+
+
+def _plain(value: Any) -> Any:
+    """Tuples and other mappings as the list and dict the question rules speak of."""
+    if isinstance(value, Mapping) and not isinstance(value, dict):
+        value = dict(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+def _calibration_notes(spec: DecisionSpec) -> list[str]:
+    low, high = spec.calibration.clamp
+    return [
+        f"temperature {stored:g} of {kind} with {bucket} options is outside [{low:g}, {high:g}]; {applied:g} is used: "
+        "treat these confidences as uncalibrated"
+        for kind, bucket, stored, applied in spec.calibration.clamped_buckets()
+    ]

@@ -1,0 +1,56 @@
+"""The tokenizer of a GGUF on its own, and its comparison with a checkpoint's tokenizer.json."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+from layactl.checkpoint.folder import TOKENIZER_JSON
+from layactl.checkpoint.json_files import read_bytes
+from layactl.core.tokenizer import Tokenizer, from_huggingface_json
+from layactl.core.tokenizer_probe import differences, probe_texts
+from layactl.errors import CheckpointError, UsageError
+from layactl.gguf_file.laya_dialect import read_model
+from layactl.gguf_file.reader import GgufFile
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Raises GgufError."""
+    file = GgufFile(path)
+    try:
+        return Tokenizer(read_model(file).tokenizer)
+    except ValueError as error:
+        raise file.error(f"the tokenizer cannot be built: {error}") from None
+
+
+def verify_tokenizer(model: Path, checkpoint: Path, texts: Path | None, count: int) -> tuple[int, list[str]]:
+    """Compare on `count` probe texts and the lines of `texts`: (texts compared, those read differently)."""
+    file = GgufFile(model)
+    data = read_model(file).tokenizer
+    rebuilt = load_tokenizer(model)
+    path = checkpoint / TOKENIZER_JSON
+    try:
+        original = from_huggingface_json(read_bytes(path).decode("utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"cannot be read: {error}", where=str(path)) from None
+    compared = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal compared
+        own = _lines(texts) if texts else iter(())
+        for text in itertools.chain(own, probe_texts(count, [token.content for token in data.added])):
+            compared += 1
+            yield text
+
+    different = list(differences(original, rebuilt, counted()))
+    return compared, different
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8", newline="\n") as handle:
+            for line in handle:
+                yield line.removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot be read: {error}", where=str(path)) from None

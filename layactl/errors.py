@@ -1,0 +1,94 @@
+"""Every error a user can cause, and what becomes of it.
+
+    LayactlError                 exit 1   one line `error: WHAT (WHERE)`, then an optional `hint: ...`
+    |-- UsageError               exit 2   the command line cannot be carried out as written
+    |-- CheckpointError          exit 1   a checkpoint folder is not what the converter accepts
+    |-- GgufError                exit 1   a GGUF file is damaged or is no Laya model
+    |-- ModelLoadError           exit 1   a sound file this version cannot run
+    |-- OutputError              exit 1   a result cannot be written
+    `-- RequestError             exit 1   one request is refused; carries the HTTP status and the reason word
+
+`cli.app` is the only place that turns an error into text and an exit code. A RequestError inside a JSONL run
+becomes that line's error object and the run goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class LayactlError(Exception):
+    """Base of every expected error.
+
+    message: what was found; where: the file or field it was found in; hint: what to do next.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.where})" if self.where else self.message
+
+
+class UsageError(LayactlError):
+    """The command line cannot be carried out as written."""
+
+    exit_code = 2
+
+
+class CheckpointError(LayactlError):
+    """A checkpoint folder lacks something, or holds something the converter does not understand."""
+
+
+class GgufError(LayactlError):
+    """A GGUF file is damaged, or is not a Laya model."""
+
+
+class ModelLoadError(LayactlError):
+    """A readable model file whose contents this version cannot run."""
+
+
+class OutputError(LayactlError):
+    """A result cannot be written where it was asked for."""
+
+
+# HTTP status -> the `type` word of the error object (cli-contract, Objects).
+_STATUS_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    429: "overloaded_error",
+    500: "server_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+
+
+class RequestError(LayactlError):
+    """One request is refused.
+
+    reason: the specification's upper-case word; param: the JSON path of the bad field, `questions.topic.criteria`;
+    code: the HTTP status, 400 unless the specification says another.
+    """
+
+    def __init__(self, reason: str, message: str, *, param: str | None = None, code: int = 400) -> None:
+        super().__init__(message, where=param)
+        self.reason = reason
+        self.param = param
+        self.code = code
+
+    def to_json(self) -> dict[str, Any]:
+        """The error object: `{"code", "type", "reason", "message", "param"?}`."""
+        error: dict[str, Any] = {
+            "code": self.code,
+            "type": _STATUS_TYPES.get(self.code, "invalid_request_error"),
+            "reason": self.reason,
+            "message": self.message,
+        }
+        if self.param is not None:
+            error["param"] = self.param
+        return error

@@ -1,0 +1,64 @@
+"""GGUF keys of the `laya` dialect, shared by writer and reader (tensor names: core.tensor_table)."""
+
+from __future__ import annotations
+
+LAYA_ARCHITECTURE = "laya"
+
+ARCHITECTURE = "general.architecture"
+ALIGNMENT = "general.alignment"
+NAME = "general.name"
+FILE_TYPE = "general.file_type"
+SOURCE_SHA256 = "layactl.source.sha256"
+
+BLOCK_COUNT = "laya.block_count"
+CONTEXT_LENGTH = "laya.context_length"
+EMBEDDING_LENGTH = "laya.embedding_length"
+FEED_FORWARD_LENGTH = "laya.feed_forward_length"
+HEAD_COUNT = "laya.attention.head_count"
+CAUSAL = "laya.attention.causal"
+ROPE_FREQ_BASE = "laya.rope.freq_base"
+ROPE_FREQ_BASE_SWA = "laya.rope.freq_base_swa"
+# The key name is historical: both norms are LayerNorms.
+NORM_EPS = "laya.attention.layer_norm_rms_epsilon"
+LAYER_NORM_EPS = "laya.attention.layer_norm_epsilon"
+SLIDING_WINDOW = "laya.attention.sliding_window"
+SLIDING_WINDOW_PATTERN = "laya.attention.sliding_window_pattern"
+ROPE_SCALING_TYPE = "laya.rope.scaling.type"
+VOCAB_SIZE = "laya.vocab_size"
+HIDDEN_ACTIVATION = "laya.hidden_activation"
+HEAD_LAYERS = "laya.head_layers"
+N_QTYPE = "laya.n_qtype"
+MAX_LEN = "laya.max_len"
+HEAD_MAX_LEN = "laya.head_max_len"
+TEMPERATURE = "laya.temperature"
+ACT_CLASSES = "laya.act_classes"
+TEMPERATURE_BUCKETS = "laya.temperature_by_options.buckets"
+TEMPERATURE_VALUES = "laya.temperature_by_options.values"
+MARKER_TOKEN_ID = "laya.marker_token_id"
+
+TOKENIZER_MODEL = "tokenizer.ggml.model"
+TOKENIZER_PRE = "tokenizer.ggml.pre"
+TOKENS = "tokenizer.ggml.tokens"
+TOKEN_TYPES = "tokenizer.ggml.token_type"
+MERGES = "tokenizer.ggml.merges"
+BOS_TOKEN_ID = "tokenizer.ggml.bos_token_id"
+EOS_TOKEN_ID = "tokenizer.ggml.eos_token_id"
+SEP_TOKEN_ID = "tokenizer.ggml.seperator_token_id"
+MASK_TOKEN_ID = "tokenizer.ggml.mask_token_id"
+UNK_TOKEN_ID = "tokenizer.ggml.unknown_token_id"
+PAD_TOKEN_ID = "tokenizer.ggml.padding_token_id"
+ADD_BOS = "tokenizer.ggml.add_bos_token"
+ADD_EOS = "tokenizer.ggml.add_eos_token"
+ADD_SEP = "tokenizer.ggml.add_sep_token"
+HUGGINGFACE_JSON = "tokenizer.huggingface.json"
+
+LAYA_TOKENIZER = "decision.laya.tokenizer"
+LAYA_NORMALIZER = "decision.laya.normalizer"
+LAYA_ADDED_TOKENS = "decision.laya.added_tokens"
+DECISION_SPEC = "decision.spec"
+
+# Flags of decision.laya.added_tokens.
+FLAG_LSTRIP, FLAG_NORMALIZED = 1, 2
+
+# tokenizer.ggml.token_type
+TYPE_NORMAL, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE = 1, 3, 4, 5, 6

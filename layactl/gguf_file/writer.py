@@ -1,0 +1,64 @@
+"""Keys and tensors -> a GGUF file, tensors streamed a slice at a time (gguf's writer, its order enforced there)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+# gguf logs its plan at INFO; a library that prints is not wanted here.
+logging.getLogger("gguf.gguf_writer").setLevel(logging.ERROR)
+
+SLICE_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """One tensor to write. slices: yields its values in order, each a block of whole rows in `dtype`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    slices: Callable[[], Iterator[npt.NDArray[Any]]]
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+def write_gguf(
+    path: Path,
+    architecture: str,
+    add_keys: Callable[[gguf.GGUFWriter], None],
+    tensors: list[TensorPlan],
+    progress: Callable[[int], None],
+) -> None:
+    """Write a whole file. progress: called with the bytes of tensor data written since the last call."""
+    writer = gguf.GGUFWriter(path, architecture)
+    try:
+        add_keys(writer)
+        for tensor in tensors:
+            writer.add_tensor_info(tensor.name, tensor.shape, tensor.dtype, tensor.nbytes)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        assert writer.fout is not None
+        out = writer.fout[0]
+        writer.write_padding(out, out.tell())
+        for tensor in tensors:
+            written = 0
+            for block in tensor.slices():
+                out.write(np.ascontiguousarray(block).data)
+                written += block.nbytes
+                progress(block.nbytes)
+            if written != tensor.nbytes:
+                raise ValueError(f"{tensor.name}: {written} bytes written, not {tensor.nbytes}")
+            writer.write_padding(out, tensor.nbytes)
+    finally:
+        writer.close()

@@ -1,0 +1,1 @@
+"""Matrix-product kernels: each makes a linear layer out of a weight."""

@@ -1,0 +1,46 @@
+"""The `laya` layout: one sequence a question, a marker before every option (reference: laya 0.3.21)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from layactl.layouts.laya import answer, prompt, question
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from layactl.core.decision_spec import DecisionSpec
+    from layactl.core.model_shape import Limits, ModelShape
+    from layactl.core.tokenizer import Tokenizer
+    from layactl.core.weights import MakeLinear, Weights
+    from layactl.layouts.interface import Question, RawOutput, StateTokens, TokenSequence
+
+
+class LayaLayout:
+    """Implements `layouts.interface.Layout`."""
+
+    name = "laya"
+    format = "laya-v1"
+    input_contract = "laya-v1"
+    question_types: tuple[str, ...] = question.QUESTION_TYPES
+    max_options = question.MAX_OPTIONS
+
+    def parse_question(self, question_id: str, definition: Any) -> Question:
+        return question.parse_question(question_id, definition)
+
+    def render(self, tokenizer: Tokenizer, state: StateTokens, item: Question, limits: Limits) -> TokenSequence:
+        return prompt.build_sequence(tokenizer, state, item, limits)
+
+    def build_head(
+        self, weights: Weights, shape: ModelShape, make_linear: MakeLinear
+    ) -> Callable[[Tensor, TokenSequence], RawOutput]:
+        from layactl.layouts.laya.head import LayaHead
+
+        return LayaHead(weights, shape.head, make_linear)
+
+    def answer(self, item: Question, output: RawOutput, spec: DecisionSpec) -> dict[str, Any]:
+        return answer.typed_answer(item, output, spec)
+
+
+LAYA = LayaLayout()
