@@ -11,11 +11,13 @@ from typing import Any
 from layactl.checkpoint.json_files import JsonObject
 from layactl.core.tokenizer import (
     BYTELEVEL_BPE,
+    EMBEDDED,
     METASPACE,
     METASPACE_BPE,
     AddedToken,
     SpecialIds,
     TokenizerData,
+    from_huggingface_json,
 )
 from layactl.errors import CheckpointError
 
@@ -44,16 +46,23 @@ def read_tokenizer(
 ) -> TokenizerData:
     """Tokenizer data with ids up to vocab_size (fillers are None).
 
-    embed: the text of tokenizer.json to carry whole; settings outside the families are then allowed.
+    embed: the text of tokenizer.json to carry whole; any setting is then allowed.
     Raises CheckpointError naming the setting.
     """
-    family = _family(tokenizer, strict=embed is None)
-    model = tokenizer.object("model")
-    if embed is None:
-        _check_model(model, family)
     specials = _special_names(config)
-    added = _added_tokens(tokenizer, config, set(specials.values()) | _extra_specials(config))
-    pieces = _pieces(model, added, vocab_size)
+    added = _added_tokens(tokenizer, config, set(specials.values()) | _extra_specials(config), strict=embed is None)
+    if embed is None:
+        model = tokenizer.object("model")
+        family = _family(tokenizer)
+        _check_model(model, family)
+        vocab, merges = model.object("vocab").values, _merges(model)
+    else:
+        family, merges = EMBEDDED, []
+        try:
+            vocab = from_huggingface_json(embed).get_vocab(with_added_tokens=True)
+        except ValueError as error:
+            raise CheckpointError(f"the tokenizer cannot be built: {error}", where=str(tokenizer.path)) from None
+    pieces = _pieces(tokenizer, vocab, added, vocab_size)
     ids = {piece: i for i, piece in enumerate(pieces) if piece is not None}
 
     def special_id(kind: str, required: bool) -> int | None:
@@ -69,7 +78,7 @@ def read_tokenizer(
     return TokenizerData(
         family=family,
         pieces=pieces,
-        merges=_merges(model),
+        merges=merges,
         added=added,
         special=SpecialIds(cls, sep, mask, special_id("pad_token", False), special_id("unk_token", False)),
         normalizer="nfc" if tokenizer.get("normalizer") == {"type": "NFC"} else "none",
@@ -77,18 +86,14 @@ def read_tokenizer(
     )
 
 
-def _family(tokenizer: JsonObject, strict: bool) -> str:
+def _family(tokenizer: JsonObject) -> str:
     normalizer, pre = tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer")
     if isinstance(pre, dict) and pre.get("type") == "ByteLevel":
-        if not strict:
-            return BYTELEVEL_BPE
         if {key: pre.get(key, default) for key, default in _BYTELEVEL_PRE.items()} != _BYTELEVEL_PRE:
             raise tokenizer.error("pre_tokenizer", "has ByteLevel settings outside the bytelevel-bpe family")
         if normalizer not in (None, {"type": "NFC"}):
             raise tokenizer.error("normalizer", "is neither NFC nor absent, as bytelevel-bpe has it")
         return BYTELEVEL_BPE
-    if not strict:
-        return METASPACE_BPE
     if pre != _METASPACE_PRE:
         raise tokenizer.error("pre_tokenizer", "is neither the Metaspace nor the ByteLevel step of the known families")
     if normalizer != _METASPACE_NORMALIZER:
@@ -139,7 +144,7 @@ def _content(config: JsonObject, key: str, value: Any) -> str:
     return content
 
 
-def _added_tokens(tokenizer: JsonObject, config: JsonObject, specials: set[str]) -> list[AddedToken]:
+def _added_tokens(tokenizer: JsonObject, config: JsonObject, specials: set[str], strict: bool) -> list[AddedToken]:
     added: list[AddedToken] = []
     entries: dict[str, dict[str, Any]] = {}
     for n, value in enumerate(tokenizer.items("added_tokens")):
@@ -152,7 +157,7 @@ def _added_tokens(tokenizer: JsonObject, config: JsonObject, specials: set[str])
             if not isinstance(entry.get(flag), bool):
                 raise entry.error(flag, "must be true or false")
         for flag in ("rstrip", "single_word"):
-            if entry.get(flag):
+            if strict and entry.get(flag):
                 raise entry.error(flag, f"is set on {content!r:.40}, which is outside the known families")
         if content in entries:
             raise entry.error("content", f"{content!r:.40} is there twice")
@@ -199,14 +204,16 @@ def _looks_like_control(content: str) -> bool:
     )
 
 
-def _pieces(model: JsonObject, added: list[AddedToken], vocab_size: int) -> list[str | None]:
+def _pieces(tokenizer: JsonObject, vocab: dict[str, Any], added: list[AddedToken], vocab_size: int) -> list[str | None]:
     pieces: list[str | None] = [None] * vocab_size
-    entries: list[tuple[str, Any]] = [*model.object("vocab").values.items(), *((t.content, t.id) for t in added)]
+    entries: list[tuple[str, Any]] = [*vocab.items(), *((token.content, token.id) for token in added)]
     for piece, token_id in entries:
         if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
-            raise model.error("vocab", f"gives {piece!r:.40} the id {token_id!r:.20}, outside vocab_size {vocab_size}")
+            raise tokenizer.error(
+                "vocab", f"gives {piece!r:.40} the id {token_id!r:.20}, outside vocab_size {vocab_size}"
+            )
         if pieces[token_id] not in (None, piece):
-            raise model.error("vocab", f"gives {piece!r:.40} the id {token_id} of {pieces[token_id]!r:.40}")
+            raise tokenizer.error("vocab", f"gives {piece!r:.40} the id {token_id} of {pieces[token_id]!r:.40}")
         pieces[token_id] = piece
     return pieces
 

@@ -15,6 +15,9 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 METASPACE_BPE = "metaspace-bpe"
 BYTELEVEL_BPE = "bytelevel-bpe"
+# Neither family: the file carries tokenizer.json whole. Another engine that reads this name refuses the file, where a
+# family's name would have it build the wrong tokenizer.
+EMBEDDED = "huggingface-json"
 METASPACE = "\u2581"
 
 
@@ -49,8 +52,8 @@ class TokenizerData:
     """What a tokenizer is made of.
 
     pieces: id -> piece, None where the id is a filler that no text produces; merges: "left right", by rank;
-    normalizer: "nfc" or "none" (bytelevel-bpe only); huggingface_json: a whole tokenizer.json that replaces the
-    rebuilt pipeline (for tokenizers outside the two families).
+    normalizer: "nfc" or "none" (bytelevel-bpe only); huggingface_json: the whole tokenizer.json of an embedded one,
+    used instead of a rebuilt pipeline.
     """
 
     family: str

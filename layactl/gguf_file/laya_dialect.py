@@ -13,6 +13,7 @@ from layactl.core.model_shape import EncoderShape, HeadShape, Limits, ModelShape
 from layactl.core.tensor_table import UNUSED_TENSORS, tensor_specs
 from layactl.core.tokenizer import (
     BYTELEVEL_BPE,
+    EMBEDDED,
     METASPACE,
     METASPACE_BPE,
     AddedToken,
@@ -155,7 +156,7 @@ def _calibration(file: GgufFile) -> Calibration:
 
 def _tokenizer(file: GgufFile, vocab_size: int) -> TokenizerData:
     family = file.text(names.LAYA_TOKENIZER, METASPACE_BPE)
-    if family not in (METASPACE_BPE, BYTELEVEL_BPE):
+    if family not in (METASPACE_BPE, BYTELEVEL_BPE, EMBEDDED):
         raise file.error(f"is {family!r}; only {METASPACE_BPE} and {BYTELEVEL_BPE} are known", names.LAYA_TOKENIZER)
     normalizer = file.text(names.LAYA_NORMALIZER, "none")
     if normalizer not in ("nfc", "none"):
@@ -196,7 +197,7 @@ def _tokenizer(file: GgufFile, vocab_size: int) -> TokenizerData:
         added=added,
         special=_special_ids(file, family, pieces),
         normalizer=normalizer,
-        huggingface_json=file.text(names.HUGGINGFACE_JSON, "") or None,
+        huggingface_json=file.text(names.HUGGINGFACE_JSON) if family == EMBEDDED else None,
     )
 
 
