@@ -20,18 +20,24 @@ __version__ = "0.1.0"
 __all__ = ["Model", "__version__", "load"]
 
 
-def load(path: str | Path, *, threads: int | None = None) -> Model:
-    """Load a model from a GGUF file.
+def load(
+    path: str | Path, *, threads: int | None = None, outtype: str = "f16", cache_dir: str | Path | None = None
+) -> Model:
+    """Load a model.
 
-    path: a GGUF written by `layactl convert`.
+    path: a GGUF file, or a checkpoint folder, which is converted once into the cache and loaded from there.
     threads: CPU threads of the forward pass, for the whole process (torch has one pool); default: torch's own.
+    outtype, cache_dir: for a folder: weight type of its conversion ("f16" or "f32") and where conversions are kept.
 
     Returns a `Model`; its methods may be called from several threads at once.
-    Raises GgufError (damaged or foreign file) and ModelLoadError (a file this version cannot run).
+    Raises GgufError (damaged or foreign file), ModelLoadError (a file this version cannot run), and for a folder
+    CheckpointError and OutputError.
     """
+    from layactl.convert.resolve import resolve_model
     from layactl.engine.model import Model
 
-    return Model.load(Path(path), threads=threads)
+    resolved = resolve_model(Path(path), outtype=outtype, cache_dir=Path(cache_dir) if cache_dir else None)
+    return Model.from_gguf(resolved.file, name=resolved.name, threads=threads)
 
 
 def __getattr__(name: str) -> object:

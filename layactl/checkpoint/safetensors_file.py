@@ -35,7 +35,7 @@ class StoredTensor:
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 
-    def floats(self, start: int = 0, stop: int | None = None) -> FloatArray:
+    def floats(self, start: int, stop: int) -> FloatArray:
         """Rows start..stop as a new float32 array (exact for all three types)."""
         rows = self.values[start:stop]
         return bfloat16_to_float32(rows) if self.dtype == "BF16" else rows.astype(np.float32)

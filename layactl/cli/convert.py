@@ -7,15 +7,18 @@ from typing import Annotated
 
 import typer
 
-from layactl.cli.options import Outtype, QuietOption
+from layactl.cli.models import ModelChoice
+from layactl.cli.options import CacheDirOption, FolderOuttype, Outtype, QuietOption
 from layactl.cli.output import note, progress
+from layactl.errors import UsageError
 
 
 def convert_command(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint folder.", show_default=False)],
     out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="OUT.gguf", help="The file to write.", show_default=False)
-    ],
+        Path | None,
+        typer.Option("-o", "--out", metavar="OUT.gguf", help="The file to write. Default: into the cache."),
+    ] = None,
     outtype: Annotated[Outtype, typer.Option("--outtype", help="Type of the 2-D weights.")] = Outtype.f16,
     model_name: Annotated[
         str | None,
@@ -24,6 +27,7 @@ def convert_command(
     embed_tokenizer: Annotated[
         bool, typer.Option("--embed-tokenizer", help="Carry tokenizer.json whole instead of rebuilding it.")
     ] = False,
+    cache_dir: CacheDirOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Convert a Hugging Face checkpoint folder to a GGUF file, and print the file's path.
@@ -33,6 +37,14 @@ def convert_command(
     """
     from layactl.convert.convert import convert
 
+    if out is None:
+        if model_name is not None or embed_tokenizer or outtype.value not in list(FolderOuttype):
+            raise UsageError("a conversion with options of its own is not kept in the cache", hint="give -o OUT.gguf")
+        choice = ModelChoice(checkpoint, FolderOuttype(outtype.value), cache_dir, quiet=quiet)
+        if not checkpoint.is_dir():
+            raise UsageError("is not a checkpoint folder", where=str(checkpoint))
+        typer.echo(str(choice.resolve().file.path))
+        return
     with progress("converting", None, unit="bytes", quiet=quiet) as update:
         result = convert(
             checkpoint,
@@ -42,14 +54,6 @@ def convert_command(
             embed_tokenizer=embed_tokenizer,
             progress=lambda done, total: update(done, total=total),
         )
-    if result.inexact:
-        worst = max(result.inexact, key=lambda name: result.inexact[name])
-        note(
-            f"{outtype.value} cannot hold {len(result.inexact)} of {result.tensors} tensors exactly "
-            f"(largest error {result.inexact[worst]:.3g}, in {worst}); --outtype f32 keeps every weight",
-            quiet,
-        )
-    if result.nonfinite:
-        note(f"{result.nonfinite[0]} holds values that are not finite", quiet)
-    note(f"{result.tensors} tensors, {result.parameters:,} parameters, {result.nbytes:,} bytes", quiet)
+    for message in result.notes():
+        note(message, quiet)
     typer.echo(str(result.path))

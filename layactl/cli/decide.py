@@ -5,16 +5,26 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layactl.cli.options import Format, ModelOption, QuietOption, ThreadsOption, Truncation
+from layactl.cli.models import ModelChoice
+from layactl.cli.options import (
+    CacheDirOption,
+    FolderOuttype,
+    FolderOuttypeOption,
+    Format,
+    ModelOption,
+    QuietOption,
+    ThreadsOption,
+    Truncation,
+)
 from layactl.cli.output import note, progress, record
 from layactl.errors import UsageError
 
 if TYPE_CHECKING:
-    from layactl.engine.model import Model
+    from layactl.decide.jsonl import LineOptions
 
 _SOME_REFUSED = 3
 
@@ -55,6 +65,8 @@ def decide_command(
         Path | None, typer.Option("-o", "--out", metavar="OUT.jsonl", help="With --jsonl: the output file.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="With -o: go on after its last complete line.")] = False,
+    outtype: FolderOuttypeOption = FolderOuttype.f16,
+    cache_dir: CacheDirOption = None,
     quiet: QuietOption = False,
 ) -> int:
     """Answer typed questions about a state.
@@ -63,59 +75,43 @@ def decide_command(
     {"id"?, "state", "questions"?, "truncation"?}. Exit code 3 means that a JSONL run finished and refused some lines.
     """
     from layactl.decide.inputs import gather_questions
+    from layactl.decide.jsonl import LineOptions
 
+    choice = ModelChoice(model, outtype, cache_dir, threads, quiet)
     asked = gather_questions(questions, ask or [], preset or [])
+    options = LineOptions(asked or None, truncation.value, debug, digits)
     if jsonl is None:
         if out is not None or resume:
             raise UsageError("-o and --resume go with --jsonl")
-        return _single(
-            model, (text, state, state_file), asked, output_format, truncation, digits, threads, debug, quiet
-        )
+        return _single(choice, (text, state, state_file), options, output_format)
     if text is not None or state is not None or state_file is not None:
         raise UsageError("a state on the command line does not go with --jsonl")
     if output_format is not Format.json:
         raise UsageError("--format table does not go with --jsonl")
     if resume and out is None:
         raise UsageError("--resume needs -o OUT.jsonl")
-    from layactl.decide.jsonl import LineOptions
-
-    options = LineOptions(asked or None, truncation.value, debug, digits)
-    return _many(model, jsonl, options, out, resume, threads, quiet)
-
-
-def _load(path: Path, threads: int | None, quiet: bool) -> Model:
-    import layactl
-
-    model = layactl.load(path, threads=threads)
-    for message in model.notes:
-        note(message, quiet)
-    return model
+    return _many(choice, jsonl, options, out, resume)
 
 
 def _single(
-    path: Path,
+    choice: ModelChoice,
     state_sources: tuple[str | None, str | None, Path | None],
-    questions: dict[str, Any],
+    options: LineOptions,
     output_format: Format,
-    truncation: Truncation,
-    digits: int | None,
-    threads: int | None,
-    debug: bool,
-    quiet: bool,
 ) -> int:
     from layactl.decide.inputs import gather_state
     from layactl.decide.jsonl import rounded
     from layactl.engine.request import check_body_size
 
-    if not questions:
+    if not options.questions:
         raise UsageError("no questions are given", hint="give --ask, --questions FILE or --preset NAME")
-    body = {"state": gather_state(*state_sources), "questions": questions, "truncation": truncation.value}
-    model = _load(path, threads, quiet)
+    body = {"state": gather_state(*state_sources), "questions": options.questions, "truncation": options.truncation}
+    model = choice.load(choice.resolve())
     request = model.parse(body)
     check_body_size(body)
-    response = rounded(model.respond(request, debug=debug), digits)
+    response = rounded(model.respond(request, debug=options.debug), options.digits)
     for warning in response["warnings"]:
-        note(warning["message"], quiet)
+        note(warning["message"], choice.quiet)
     if output_format is Format.json:
         record(response)
     else:
@@ -125,28 +121,27 @@ def _single(
     return 0
 
 
-def _many(
-    path: Path, source_name: str, options: Any, out: Path | None, resume: bool, threads: int | None, quiet: bool
-) -> int:
+def _many(choice: ModelChoice, source_name: str, options: LineOptions, out: Path | None, resume: bool) -> int:
     from layactl.decide.inputs import LineSource
     from layactl.decide.jsonl import file_sink, run, stdout_sink
 
     source = LineSource(source_name)
-    model = _load(path, threads, quiet)
+    resolved = choice.resolve()
+    model = choice.load(resolved)
     started = time.monotonic()
-    opened = stdout_sink() if out is None else file_sink(out, path, source_name, options, resume)
+    opened = stdout_sink() if out is None else file_sink(out, resolved.file.path, source_name, options, resume)
     with opened as (sink, count):
         first = count.lines
-        with progress(
-            "deciding", source.size, unit="share", quiet=quiet or (out is None and sys.stdout.isatty())
-        ) as update:
+        # On a terminal the answers themselves are the progress.
+        quiet = choice.quiet or (out is None and sys.stdout.isatty())
+        with progress("deciding", source.size, unit="share", quiet=quiet) as update:
 
             def tick() -> None:
                 rate = (count.lines - first) / max(1e-9, time.monotonic() - started)
                 update(source.position, detail=f"{count.lines:,} lines, {rate:,.1f}/s, {count.refused:,} refused")
 
-            run(model, source, sink, options, count=count, tick=tick, log=lambda message: note(message))
+            run(model, source, sink, options, count=count, tick=tick, log=note)
     if resume and first:
-        note(f"resumed after {first:,} lines", quiet)
-    note(f"{count.lines:,} lines, {count.refused:,} refused", quiet)
+        note(f"resumed after {first:,} lines", choice.quiet)
+    note(f"{count.lines:,} lines, {count.refused:,} refused", choice.quiet)
     return _SOME_REFUSED if count.refused else 0

@@ -9,7 +9,18 @@ from typing import Annotated
 import typer
 
 ModelOption = Annotated[
-    Path, typer.Option("-m", "--model", metavar="MODEL", help="The model: a GGUF file.", show_default=False)
+    Path,
+    typer.Option(
+        "-m",
+        "--model",
+        metavar="MODEL",
+        help="A GGUF file, or a checkpoint folder (converted once).",
+        show_default=False,
+    ),
+]
+CacheDirOption = Annotated[
+    Path | None,
+    typer.Option("--cache-dir", metavar="DIR", help="For a folder: where conversions are kept.", show_default=False),
 ]
 ThreadsOption = Annotated[
     int | None,
@@ -23,6 +34,18 @@ class Outtype(StrEnum):
 
     f32 = "f32"
     f16 = "f16"
+    bf16 = "bf16"
+    q8_0 = "q8_0"
+
+
+class FolderOuttype(StrEnum):
+    """Weight types a folder given as a model can be converted to (quantized ones need a recipe of their own)."""
+
+    f32 = "f32"
+    f16 = "f16"
+
+
+FolderOuttypeOption = Annotated[FolderOuttype, typer.Option("--outtype", help="For a folder: type of the 2-D weights.")]
 
 
 class Truncation(StrEnum):

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from layactl.cli.options import ModelOption
+from layactl.cli.models import ModelChoice
+from layactl.cli.options import CacheDirOption, FolderOuttype, FolderOuttypeOption, ModelOption
 from layactl.cli.output import record
 from layactl.errors import UsageError
 
@@ -17,6 +18,8 @@ def tokenize_command(
     text: Annotated[
         str, typer.Argument(metavar="TEXT|-", help="The text; - reads standard input.", show_default=False)
     ],
+    outtype: FolderOuttypeOption = FolderOuttype.f16,
+    cache_dir: CacheDirOption = None,
 ) -> None:
     """Print the token ids and pieces of a text, as the model reads it (no special tokens added)."""
     from layactl.engine.tokenizer_file import load_tokenizer
@@ -26,6 +29,6 @@ def tokenize_command(
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"the text is not UTF-8: {error.reason} at byte {error.start}") from None
-    tokenizer = load_tokenizer(model)
+    tokenizer = load_tokenizer(ModelChoice(model, outtype, cache_dir).resolve().file)
     ids = tokenizer.encode(text)
     record({"tokens": len(ids), "ids": ids, "pieces": tokenizer.tokens(ids)})

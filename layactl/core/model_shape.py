@@ -8,6 +8,9 @@ from dataclasses import dataclass
 MAX_LAYERS = 65_536
 MAX_VOCAB = 2**24
 MAX_WIDTH = 2**20
+MAX_COUNT = 2**31 - 1
+# A GGUF holds these numbers as float32.
+MIN_FLOAT, MAX_FLOAT = 1e-30, 1e30
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,12 @@ def shape_problem(shape: ModelShape) -> tuple[str, str] | None:
         ("num_hidden_layers", 1 <= encoder.layers <= MAX_LAYERS, f"{encoder.layers} layers"),
         ("num_attention_heads", 1 <= encoder.heads <= encoder.hidden, f"{encoder.heads} heads"),
         ("intermediate_size", 1 <= encoder.ffn <= MAX_WIDTH, f"width {encoder.ffn}"),
-        ("max_position_embeddings", encoder.context_length >= 1, f"{encoder.context_length} positions"),
-        ("norm_eps", 0 < encoder.norm_eps < 1, f"{encoder.norm_eps}"),
-        ("global_rope_theta", 0 < encoder.global_theta < float("inf"), f"{encoder.global_theta}"),
-        ("local_rope_theta", 0 < encoder.local_theta < float("inf"), f"{encoder.local_theta}"),
-        ("local_attention", encoder.local_attention >= 1, f"{encoder.local_attention} tokens"),
-        ("global_attn_every_n_layers", encoder.global_every >= 1, f"{encoder.global_every}"),
+        ("max_position_embeddings", 1 <= encoder.context_length <= MAX_COUNT, f"{encoder.context_length} positions"),
+        ("norm_eps", MIN_FLOAT <= encoder.norm_eps < 1, f"{encoder.norm_eps}"),
+        ("global_rope_theta", MIN_FLOAT <= encoder.global_theta <= MAX_FLOAT, f"{encoder.global_theta}"),
+        ("local_rope_theta", MIN_FLOAT <= encoder.local_theta <= MAX_FLOAT, f"{encoder.local_theta}"),
+        ("local_attention", 1 <= encoder.local_attention <= MAX_COUNT, f"{encoder.local_attention} tokens"),
+        ("global_attn_every_n_layers", 1 <= encoder.global_every <= MAX_COUNT, f"{encoder.global_every}"),
         ("head_layers", 0 <= head.layers <= MAX_LAYERS, f"{head.layers} layers"),
         ("act_costs", 0 <= head.act_classes <= 4096, f"{head.act_classes} act classes"),
         ("max_len", 4 <= limits.max_len <= 2**20, f"{limits.max_len} tokens"),

@@ -169,6 +169,8 @@ def check_value(value: Any, param: str) -> None:
         elif isinstance(item, int):
             if not _INT_MIN <= item <= _INT_MAX:
                 raise RequestError("UNSUPPORTED_NUMBER", "integer outside int64 and uint64", param=param)
+        elif isinstance(item, dict) and any(isinstance(key, tuple) for key in item):
+            raise RequestError("INVALID_REQUEST", "a tuple is no JSON key", param=param)
         elif item is not None and not isinstance(item, (dict, list, tuple)):
             raise RequestError("INVALID_REQUEST", f"{type(item).__name__} is not a JSON value", param=param)
 

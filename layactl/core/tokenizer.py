@@ -77,6 +77,9 @@ class Tokenizer:
         self.mask_text: str = mask
         if data.huggingface_json is not None:
             self._pipeline = from_huggingface_json(data.huggingface_json)
+            highest = max(self._pipeline.get_vocab(with_added_tokens=True).values(), default=0)
+            if highest >= len(data.pieces):
+                raise ValueError(f"it gives id {highest}, outside the vocabulary of {len(data.pieces)}")
         else:
             self._pipeline = _rebuild(data)
 

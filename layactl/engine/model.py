@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from layactl.core import strict_json
@@ -16,7 +15,7 @@ from layactl.engine.request import Request, parse_request
 from layactl.engine.threads import set_threads
 from layactl.errors import RequestError
 from layactl.gguf_file import names
-from layactl.gguf_file.laya_dialect import ModelFile, read_model
+from layactl.gguf_file.laya_dialect import read_model
 from layactl.gguf_file.reader import GgufFile
 from layactl.kernels.reference import ReferenceKernels
 from layactl.layouts.interface import Layout
@@ -51,13 +50,10 @@ class Model:
         self.notes = _calibration_notes(spec)
 
     @classmethod
-    def load(cls, path: Path, *, threads: int | None = None) -> Model:
-        """See `layactl.load`."""
+    def from_gguf(cls, file: GgufFile, *, name: str, threads: int | None = None) -> Model:
+        """Load an open GGUF; see `layactl.load`. name: what answers carry as "model"."""
         set_threads(threads)
-        return cls.from_file(read_model(GgufFile(path)), name=path.name.removesuffix(".gguf"))
-
-    @classmethod
-    def from_file(cls, loaded: ModelFile, *, name: str) -> Model:
+        loaded = read_model(file)
         layout = LAYA
         try:
             tokenizer = Tokenizer(loaded.tokenizer)

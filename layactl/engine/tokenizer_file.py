@@ -15,20 +15,18 @@ from layactl.gguf_file.laya_dialect import read_model
 from layactl.gguf_file.reader import GgufFile
 
 
-def load_tokenizer(path: Path) -> Tokenizer:
+def load_tokenizer(file: GgufFile) -> Tokenizer:
     """Raises GgufError."""
-    file = GgufFile(path)
     try:
         return Tokenizer(read_model(file).tokenizer)
     except ValueError as error:
         raise file.error(f"the tokenizer cannot be built: {error}") from None
 
 
-def verify_tokenizer(model: Path, checkpoint: Path, texts: Path | None, count: int) -> tuple[int, list[str]]:
+def verify_tokenizer(file: GgufFile, checkpoint: Path, texts: Path | None, count: int) -> tuple[int, list[str]]:
     """Compare on `count` probe texts and the lines of `texts`: (texts compared, those read differently)."""
-    file = GgufFile(model)
     data = read_model(file).tokenizer
-    rebuilt = load_tokenizer(model)
+    rebuilt = load_tokenizer(file)
     path = checkpoint / TOKENIZER_JSON
     try:
         original = from_huggingface_json(read_bytes(path).decode("utf-8"))

@@ -6,10 +6,11 @@ arrays (a vocabulary of 256,000, 580,000 merges) are stepped over when the heade
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,21 +45,35 @@ _FLOATS = {_FLOAT32, _FLOAT64}
 _NUMPY = {code: np.dtype(packer.format) for code, packer in _SCALARS.items()}
 _U32, _U64 = _SCALARS[_UINT32], _SCALARS[_UINT64]
 
-# ggml type code -> (name, bytes a value, numpy type of the stored bits)
-TENSOR_TYPES: dict[int, tuple[str, np.dtype[Any]]] = {
-    0: ("F32", np.dtype("<f4")),
-    1: ("F16", np.dtype("<f2")),
-    30: ("BF16", np.dtype("<u2")),
+
+@dataclass(frozen=True)
+class TensorType:
+    """A ggml type this reader understands: `values` values are stored in `nbytes` bytes, read as `dtype`."""
+
+    name: str
+    values: int
+    nbytes: int
+    dtype: np.dtype[Any]
+
+
+TENSOR_TYPES = {
+    0: TensorType("F32", 1, 4, np.dtype("<f4")),
+    1: TensorType("F16", 1, 2, np.dtype("<f2")),
+    8: TensorType("Q8_0", 32, 34, np.dtype("u1")),
+    30: TensorType("BF16", 1, 2, np.dtype("<u2")),
 }
 
 
 @dataclass(frozen=True)
 class GgufValue:
-    """One key's value. kind: GGUF type code; element: the element type of an array."""
+    """One key's value. kind: GGUF type code; element: the element type of an array; span: its bytes in the file,
+    key name included.
+    """
 
     kind: int
     value: Any
     element: int | None = None
+    span: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -73,7 +88,7 @@ class GgufTensor:
 
     @property
     def type_name(self) -> str:
-        return TENSOR_TYPES[self.type_code][0]
+        return TENSOR_TYPES[self.type_code].name
 
 
 class StringArray(Sequence[str]):
@@ -135,11 +150,13 @@ class GgufFile:
         if max(tensor_count, key_count) > _MAX_COUNT:
             raise self.error(f"claims {tensor_count} tensors and {key_count} keys")
         for _ in range(key_count):
+            start = position
             key, position = self.string_at(position, "a key", _MAX_KEY_BYTES)
             if key in self.keys:
                 raise self.error("key is there twice", key)
             kind, position = self._unpack(_U32, position)
-            self.keys[key], position = self._value(key, kind, position)
+            value, position = self._value(key, kind, position)
+            self.keys[key] = replace(value, span=(start, position))
         self.header_end = self._tensor_table(tensor_count, position)
 
     def _value(self, key: str, kind: int, position: int) -> tuple[GgufValue, int]:
@@ -206,12 +223,13 @@ class GgufFile:
         if name in self.tensors:
             raise self.error("tensor is there twice", name)
         if type_code not in TENSOR_TYPES:
-            known = ", ".join(kind for kind, _ in TENSOR_TYPES.values())
+            known = ", ".join(kind.name for kind in TENSOR_TYPES.values())
             raise self.error(f"tensor type {type_code} is not supported (only {known})", name)
-        values = 1
-        for length in shape:
-            values *= length
-        nbytes = values * TENSOR_TYPES[type_code][1].itemsize
+        values = math.prod(shape)
+        kind = TENSOR_TYPES[type_code]
+        if shape[-1] % kind.values:
+            raise self.error(f"{kind.name} rows of {shape[-1]} are not whole blocks of {kind.values}", name)
+        nbytes = values // kind.values * kind.nbytes
         if offset % alignment:
             raise self.error(f"tensor offset {offset} is not a multiple of {alignment}", name)
         if data_start + offset + nbytes > self._size:
@@ -300,19 +318,27 @@ class GgufFile:
     # -- tensors ------------------------------------------------------------------------------------------------
 
     def stored(self, name: str) -> np.ndarray[Any, np.dtype[Any]]:
-        """A read-only view of a tensor's stored values; BF16 as its uint16 bits."""
+        """A read-only view of a tensor's stored values, row by row; BF16 as uint16 bits, Q8_0 as bytes."""
         tensor = self.tensors[name]
-        dtype = TENSOR_TYPES[tensor.type_code][1]
-        count = tensor.nbytes // dtype.itemsize
-        return np.frombuffer(self._map, dtype=dtype, count=count, offset=tensor.offset).reshape(tensor.shape)
+        kind = TENSOR_TYPES[tensor.type_code]
+        count = tensor.nbytes // kind.dtype.itemsize
+        flat = np.frombuffer(self._map, dtype=kind.dtype, count=count, offset=tensor.offset)
+        return flat.reshape((*tensor.shape[:-1], count // max(1, math.prod(tensor.shape[:-1]))))
 
     def floats(self, name: str, rows: Sequence[int] | None = None) -> FloatArray:
         """A tensor, or some of its rows, as a new float32 array."""
         stored = self.stored(name)
         if rows is not None:
             stored = stored[np.asarray(rows, dtype=np.int64)]
-        if self.tensors[name].type_name == "BF16":
+        kind = self.tensors[name].type_name
+        if kind == "BF16":
             return bfloat16_to_float32(stored)
+        if kind == "Q8_0":
+            # Only quantized files pay for importing gguf.
+            from gguf import GGMLQuantizationType
+            from gguf.quants import dequantize
+
+            return np.asarray(dequantize(stored, GGMLQuantizationType.Q8_0), dtype=np.float32)
         return stored.astype(np.float32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +21,17 @@ SLICE_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """One tensor to write. slices: yields its values in order, each a block of whole rows in `dtype`."""
+    """One tensor to write. slices: yields its stored values in order, each a block of whole rows of type `kind`."""
 
     name: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    kind: gguf.GGMLQuantizationType
     slices: Callable[[], Iterator[npt.NDArray[Any]]]
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        values, nbytes = gguf.GGML_QUANT_SIZES[self.kind]
+        return math.prod(self.shape) // values * nbytes
 
 
 def write_gguf(
@@ -44,7 +46,8 @@ def write_gguf(
     try:
         add_keys(writer)
         for tensor in tensors:
-            writer.add_tensor_info(tensor.name, tensor.shape, tensor.dtype, tensor.nbytes)
+            # The numpy type counts only where no ggml type is given.
+            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), tensor.nbytes, tensor.kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()

@@ -1,0 +1,51 @@
+"""From what was typed for -m to a model, with the notes that belong to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from layactl.cli.options import FolderOuttype
+from layactl.cli.output import note, progress
+
+if TYPE_CHECKING:
+    from layactl.convert.resolve import ResolvedModel
+    from layactl.engine.model import Model
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """-m and the options that go with it."""
+
+    path: Path
+    outtype: FolderOuttype = FolderOuttype.f16
+    cache_dir: Path | None = None
+    threads: int | None = None
+    quiet: bool = False
+
+    def resolve(self) -> ResolvedModel:
+        """Open the GGUF behind -m, converting a checkpoint folder on its first use."""
+        from layactl.convert.resolve import resolve_model
+
+        with progress("converting", None, unit="bytes", quiet=self.quiet) as update:
+            resolved = resolve_model(
+                self.path,
+                outtype=self.outtype.value,
+                cache_dir=self.cache_dir,
+                progress=lambda done, total: update(done, total=total),
+            )
+        if resolved.cached and not resolved.cached.hit:
+            for message in resolved.cached.notes:
+                note(message, self.quiet)
+            note(f"converted in {resolved.cached.convert_ms / 1000:.1f} s: {resolved.file.path}", self.quiet)
+        return resolved
+
+    def load(self, resolved: ResolvedModel) -> Model:
+        """Load it, and say what the user should know about the file."""
+        from layactl.engine.model import Model
+
+        model = Model.from_gguf(resolved.file, name=resolved.name, threads=self.threads)
+        for message in model.notes:
+            note(message, self.quiet)
+        return model

@@ -1,0 +1,84 @@
+"""Tensors on their way into a file: re-encoded a few rows at a time, noting what the new type could not hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layactl.convert.recipe import Recipe, decode, encode
+from layactl.core.weights import FloatArray
+from layactl.errors import LayactlError
+from layactl.gguf_file.writer import SLICE_BYTES, TensorPlan
+
+
+@dataclass
+class Fidelity:
+    """What the types of a recipe could not hold. inexact: {tensor: largest error}; nonfinite: tensors with NaN or
+    infinity in them.
+    """
+
+    recipe: Recipe
+    inexact: dict[str, float] = field(default_factory=dict)
+    nonfinite: list[str] = field(default_factory=list)
+
+    def notes(self, tensors: int) -> Iterator[str]:
+        if self.inexact and not self.recipe.quantizes:
+            worst = max(self.inexact, key=lambda name: self.inexact[name])
+            yield (
+                f"{self.recipe.name} cannot hold {len(self.inexact)} of {tensors} tensors exactly "
+                f"(largest error {self.inexact[worst]:.3g}, in {worst}); --outtype f32 keeps every weight"
+            )
+        if self.nonfinite:
+            yield f"{self.nonfinite[0]} holds values that are not finite"
+
+
+def plan_tensor(
+    name: str,
+    shape: tuple[int, ...],
+    floats: Callable[[int, int], FloatArray],
+    fidelity: Fidelity,
+    refuse: Callable[[str, str | None], LayactlError],
+) -> TensorPlan:
+    """The plan that writes a tensor in the type its recipe gives it.
+
+    floats: rows start..stop as float32; refuse: makes the error (message, hint) for values the type has no room for.
+    """
+    kind = fidelity.recipe.type_of(name, shape)
+
+    def slices() -> Iterator[npt.NDArray[Any]]:
+        step = max(1, SLICE_BYTES // max(1, 4 * math.prod(shape[1:])))
+        for start in range(0, shape[0], step):
+            exact = floats(start, min(start + step, shape[0]))
+            stored = encode(exact, kind)
+            if stored is not exact:
+                _compare(exact, decode(stored, kind))
+            elif not np.isfinite(exact).all():
+                _note_nonfinite()
+            yield stored
+
+    def _compare(exact: FloatArray, back: FloatArray) -> None:
+        with np.errstate(invalid="ignore"):
+            error = np.abs(back - exact)
+        largest = float(error.max(initial=0.0))
+        if math.isfinite(largest):
+            if largest:
+                fidelity.inexact[name] = max(largest, fidelity.inexact.get(name, 0.0))
+            return
+        finite = np.isfinite(exact)
+        if not finite.all():
+            if fidelity.recipe.quantizes:
+                raise refuse(f"tensor {name} holds values that are not finite", None)
+            _note_nonfinite()
+        if not np.isfinite(back[finite]).all():
+            raise refuse(f"tensor {name} holds values beyond the range of {kind.name.lower()}", "use --outtype f32")
+
+    def _note_nonfinite() -> None:
+        if name not in fidelity.nonfinite:
+            fidelity.nonfinite.append(name)
+
+    return TensorPlan(name, shape, kind, slices)
