@@ -13,6 +13,9 @@ from layactl.cli.output import note, progress
 from layactl.errors import UsageError
 
 
+_DIFFERENT = 2
+
+
 def convert_command(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint folder.", show_default=False)],
     out: Annotated[
@@ -27,9 +30,13 @@ def convert_command(
     embed_tokenizer: Annotated[
         bool, typer.Option("--embed-tokenizer", help="Carry tokenizer.json whole instead of rebuilding it.")
     ] = False,
+    verify_against: Annotated[
+        Path | None,
+        typer.Option("--verify-against", metavar="REF.gguf", help="Compare the result; exit code 2 when it differs."),
+    ] = None,
     cache_dir: CacheDirOption = None,
     quiet: QuietOption = False,
-) -> None:
+) -> int:
     """Convert a Hugging Face checkpoint folder to a GGUF file, and print the file's path.
 
     The folder is checked field by field and tensor by tensor, and the tokenizer the file will rebuild is proved
@@ -43,8 +50,9 @@ def convert_command(
         choice = ModelChoice(checkpoint, FolderOuttype(outtype.value), cache_dir, quiet=quiet)
         if not checkpoint.is_dir():
             raise UsageError("is not a checkpoint folder", where=str(checkpoint))
-        typer.echo(str(choice.resolve().file.path))
-        return
+        path = choice.resolve().file.path
+        typer.echo(str(path))
+        return _verify(path, verify_against)
     with progress("converting", None, unit="bytes", quiet=quiet) as update:
         result = convert(
             checkpoint,
@@ -57,3 +65,16 @@ def convert_command(
     for message in result.notes():
         note(message, quiet)
     typer.echo(str(result.path))
+    return _verify(result.path, verify_against)
+
+
+def _verify(path: Path, reference: Path | None) -> int:
+    """Exit code 0 when there is nothing to compare with, or no difference."""
+    if reference is None:
+        return 0
+    from layactl.gguf_file.comparison import first_difference
+    from layactl.gguf_file.reader import GgufFile
+
+    difference = first_difference(GgufFile(path), GgufFile(reference))
+    note(f"differs from {reference}: {difference}" if difference else f"identical to {reference}")
+    return _DIFFERENT if difference else 0

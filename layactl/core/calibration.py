@@ -45,11 +45,13 @@ class Calibration:
         low, high = self.clamp
         return min(high, max(low, temperature))
 
-    def clamped_buckets(self) -> list[tuple[str, str, float, float]]:
-        """Buckets whose stored temperature the clamp replaces: (type, bucket, stored, applied)."""
+    def warnings(self) -> list[str]:
+        """One text for every stored temperature that the clamp replaces."""
+        low, high = self.clamp
         return [
-            (question_type, bucket, stored, self.clamped(stored))
-            for question_type, buckets in self.temperature.items()
+            f"temperature {stored:g} of {kind} with {bucket} options is outside [{low:g}, {high:g}]; "
+            f"{self.clamped(stored):g} is used: treat these confidences as uncalibrated"
+            for kind, buckets in self.temperature.items()
             for bucket, stored in buckets.items()
             if stored != self.clamped(stored)
         ]

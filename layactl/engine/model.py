@@ -47,7 +47,7 @@ class Model:
         self.spec = spec
         self.forward = forward
         self.source_sha256 = source_sha256
-        self.notes = _calibration_notes(spec)
+        self.notes = spec.calibration.warnings()
 
     @classmethod
     def from_gguf(cls, file: GgufFile, *, name: str, threads: int | None = None) -> Model:
@@ -133,12 +133,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return value
-
-
-def _calibration_notes(spec: DecisionSpec) -> list[str]:
-    low, high = spec.calibration.clamp
-    return [
-        f"temperature {stored:g} of {kind} with {bucket} options is outside [{low:g}, {high:g}]; {applied:g} is used: "
-        "treat these confidences as uncalibrated"
-        for kind, bucket, stored, applied in spec.calibration.clamped_buckets()
-    ]

@@ -195,7 +195,7 @@ class GgufFile:
         return position
 
     def _tensor_table(self, count: int, position: int) -> int:
-        alignment = self.integer(names.ALIGNMENT, 32)
+        self.alignment = alignment = self.integer(names.ALIGNMENT, 32)
         if alignment < 8 or alignment > 2**20 or alignment & (alignment - 1):
             raise self.error(f"alignment {alignment} is not a sensible power of two", names.ALIGNMENT)
         entries: list[tuple[str, tuple[int, ...], int, int]] = []
@@ -258,6 +258,11 @@ class GgufFile:
             return self._map[start : start + length].decode("utf-8"), start + length
         except UnicodeDecodeError:
             raise self.error("text is not UTF-8", what) from None
+
+    def key_bytes(self, key: str) -> bytes:
+        """A key as the file spells it: name, type and value."""
+        start, end = self.keys[key].span
+        return self._map[start:end]
 
     # -- typed access -------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import gguf
 import numpy as np
@@ -52,16 +52,26 @@ def write_gguf(
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         assert writer.fout is not None
-        out = writer.fout[0]
-        writer.write_padding(out, out.tell())
-        for tensor in tensors:
-            written = 0
-            for block in tensor.slices():
-                out.write(np.ascontiguousarray(block).data)
-                written += block.nbytes
-                progress(block.nbytes)
-            if written != tensor.nbytes:
-                raise ValueError(f"{tensor.name}: {written} bytes written, not {tensor.nbytes}")
-            writer.write_padding(out, tensor.nbytes)
+        write_tensor_data(writer.fout[0], tensors, writer.data_alignment, progress)
     finally:
         writer.close()
+
+
+def write_tensor_data(
+    out: IO[bytes], tensors: list[TensorPlan], alignment: int, progress: Callable[[int], None]
+) -> None:
+    """The data section, from the end of the tensor table on: each tensor padded to the alignment."""
+    _pad(out, alignment)
+    for tensor in tensors:
+        written = 0
+        for block in tensor.slices():
+            out.write(np.ascontiguousarray(block).data)
+            written += block.nbytes
+            progress(block.nbytes)
+        if written != tensor.nbytes:
+            raise ValueError(f"{tensor.name}: {written} bytes written, not {tensor.nbytes}")
+        _pad(out, alignment)
+
+
+def _pad(out: IO[bytes], alignment: int) -> None:
+    out.write(bytes(-out.tell() % alignment))
