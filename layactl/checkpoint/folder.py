@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from layactl.checkpoint.config import AgentConfig, read_agent_config, read_model_shape
-from layactl.checkpoint.json_files import parse_json_object, read_bytes
+from layactl.checkpoint.json_files import MAX_JSON_BYTES, parse_json_object, read_bytes
+from layactl.checkpoint.refusals import (
+    refuse_encoder_keys,
+    refuse_foreign_files,
+    refuse_special_tokens_map,
+    refuse_tokenizer_class,
+)
 from layactl.checkpoint.safetensors_file import StoredTensor
 from layactl.checkpoint.tokenizer_files import read_tokenizer
 from layactl.checkpoint.weights import read_weights
@@ -19,6 +25,8 @@ AGENT_CONFIG = "rl_agent_config.json"
 ENCODER_CONFIG = "encoder/config.json"
 TOKENIZER_JSON = "tokenizer/tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer/tokenizer_config.json"
+# The largest published tokenizer.json is 34 MB.
+MAX_TOKENIZER_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True)
@@ -63,11 +71,16 @@ def read_checkpoint(root: Path, *, embed_tokenizer: bool = False) -> Checkpoint:
             where=str(root),
             hint=f"a checkpoint holds {AGENT_CONFIG}, {ENCODER_CONFIG}, tokenizer/ and model.safetensors",
         )
+    refuse_foreign_files(root)
     names = (AGENT_CONFIG, ENCODER_CONFIG, TOKENIZER_JSON, TOKENIZER_CONFIG)
-    texts = {name: read_bytes(root / name) for name in names}
+    limits = {TOKENIZER_JSON: MAX_TOKENIZER_BYTES}
+    texts = {name: read_bytes(root / name, limits.get(name, MAX_JSON_BYTES)) for name in names}
     files = {name: parse_json_object(root / name, text) for name, text in texts.items()}
     agent = read_agent_config(files[AGENT_CONFIG])
+    refuse_encoder_keys(files[ENCODER_CONFIG])
     shape = read_model_shape(files[ENCODER_CONFIG], agent)
+    refuse_tokenizer_class(root, files[TOKENIZER_CONFIG])
+    refuse_special_tokens_map(root, files[TOKENIZER_CONFIG], files[TOKENIZER_JSON])
     tokenizer = read_tokenizer(
         files[TOKENIZER_JSON],
         files[TOKENIZER_CONFIG],

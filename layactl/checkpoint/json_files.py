@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,8 @@ import orjson
 
 from layactl.errors import CheckpointError
 
-# The largest published tokenizer.json is 34 MB.
-MAX_JSON_BYTES = 256 * 2**20
+MAX_JSON_BYTES = 8 * 2**20
+MAX_JSON_DEPTH = 127
 
 
 def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
@@ -94,4 +96,32 @@ def parse_json_object(path: Path, data: bytes) -> JsonObject:
         raise CheckpointError(f"{path.name} is not valid JSON: {error}", where=str(path)) from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{path.name} must hold a JSON object", where=str(path))
+    _check_depth(path, value)
     return JsonObject(path, value)
+
+
+def _check_depth(path: Path, value: dict[str, Any]) -> None:
+    level: list[Any] = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [
+            child
+            for container in level
+            for child in (container.values() if isinstance(container, dict) else container)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return
+    raise CheckpointError(f"{path.name} is nested deeper than {MAX_JSON_DEPTH} levels", where=str(path))
+
+
+def unique_keys(path: Path, data: bytes) -> None:
+    """Refuse a JSON document in which an object repeats a key. Raises CheckpointError naming the key."""
+
+    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            raise CheckpointError(f"{repeated:.80} is there twice", where=str(path))
+        return found
+
+    json.loads(data, object_pairs_hook=check)

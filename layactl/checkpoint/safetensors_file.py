@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layactl.checkpoint.json_files import JsonObject, parse_json_object
+from layactl.checkpoint.json_files import JsonObject, parse_json_object, unique_keys
 from layactl.core.weights import FloatArray, bfloat16_to_float32
 from layactl.errors import CheckpointError
 
-_MAX_HEADER_BYTES = 100 * 2**20
+_MAX_HEADER_BYTES = 16 * 2**20
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 
@@ -56,6 +56,7 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     if len(data) < 8 or length > min(len(data) - 8, _MAX_HEADER_BYTES):
         raise CheckpointError(f"{path.name} is truncated or not a safetensors file", where=str(path))
     header = parse_json_object(path, data[8 : 8 + length])
+    unique_keys(path, data[8 : 8 + length])
     start = 8 + length
     tensors: dict[str, StoredTensor] = {}
     spans: list[tuple[int, int, str]] = []

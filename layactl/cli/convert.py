@@ -12,7 +12,6 @@ from layactl.cli.options import CacheDirOption, FolderOuttype, Outtype, QuietOpt
 from layactl.cli.output import note, progress
 from layactl.errors import UsageError
 
-
 _DIFFERENT = 2
 
 

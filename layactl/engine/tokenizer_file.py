@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-from layactl.checkpoint.folder import TOKENIZER_JSON
+from layactl.checkpoint.folder import MAX_TOKENIZER_BYTES, TOKENIZER_JSON
 from layactl.checkpoint.json_files import read_bytes
 from layactl.core.tokenizer import Tokenizer, from_huggingface_json
 from layactl.core.tokenizer_probe import differences, probe_texts
@@ -29,7 +29,7 @@ def verify_tokenizer(file: GgufFile, checkpoint: Path, texts: Path | None, count
     rebuilt = load_tokenizer(file)
     path = checkpoint / TOKENIZER_JSON
     try:
-        original = from_huggingface_json(read_bytes(path).decode("utf-8"))
+        original = from_huggingface_json(read_bytes(path, MAX_TOKENIZER_BYTES).decode("utf-8"))
     except ValueError as error:
         raise CheckpointError(f"cannot be read: {error}", where=str(path)) from None
     compared = 0
