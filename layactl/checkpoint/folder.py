@@ -52,7 +52,8 @@ class Checkpoint:
         for name, tensor in sorted(self.tensors.items()):
             shape = "x".join(map(str, tensor.shape))
             digest.update(f"tensor {name} {tensor.dtype} {shape}\n".encode())
-            digest.update(tensor.values.data)
+            for chunk in tensor.chunks():
+                digest.update(chunk.data)
         return digest.hexdigest()
 
 

@@ -1,12 +1,15 @@
-"""A safetensors file, mapped: names, types, shapes and bytes, each checked before it is used.
+"""A safetensors file: names, types, shapes and bytes, each checked before it is used.
 
-The safetensors package cannot hand out BF16 without torch or copy-free slices of a tensor; its header is one JSON
-object (format specification: 8 bytes of length, the header, the data), and the tests compare the two readers.
+The safetensors package cannot hand out BF16 without torch, nor a few rows of a tensor; its header is one JSON object
+(format specification: 8 bytes of length, the header, the data), and the tests compare the two readers. Tensors are read
+slice by slice rather than mapped, so that a conversion never has more than a slice of them in memory.
 """
 
 from __future__ import annotations
 
-import mmap
+import math
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,58 +22,94 @@ from layactl.core.weights import FloatArray, bfloat16_to_float32
 from layactl.errors import CheckpointError
 
 _MAX_HEADER_BYTES = 16 * 2**20
+_SLICE_BYTES = 16 * 2**20
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+
+
+class _OpenFile:
+    """A file read at positions; closed with the object."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._handle = path.open("rb", buffering=0)
+            self.size = os.fstat(self._handle.fileno()).st_size
+        except FileNotFoundError:
+            raise CheckpointError(f"{path.name} is missing", where=str(path)) from None
+        except OSError as error:
+            raise CheckpointError(f"{path.name} cannot be read: {error.strerror}", where=str(path)) from None
+
+    def read(self, start: int, length: int) -> bytearray:
+        data = bytearray(length)
+        view = memoryview(data)
+        try:
+            while view:
+                count = os.preadv(self._handle.fileno(), [view], start)
+                if not count:
+                    raise CheckpointError(f"{self.path.name} ended while it was read", where=str(self.path))
+                start, view = start + count, view[count:]
+        except OSError as error:
+            raise CheckpointError(f"{self.path.name} cannot be read: {error.strerror}", where=str(self.path)) from None
+        return data
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One tensor of a file. values: a read-only view, (rows, columns) or 1-D; BF16 as its uint16 bits."""
+    """One tensor of a file, left there. shape: (rows, columns) or 1-D."""
 
     name: str
     dtype: str
-    values: npt.NDArray[Any]
-    path: Path
+    shape: tuple[int, ...]
+    file: _OpenFile
+    offset: int
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.values.shape
+    def path(self) -> Path:
+        return self.file.path
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def stored(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Rows start..stop as they are stored; BF16 as uint16 bits."""
+        dtype = _DTYPES[self.dtype]
+        row = math.prod(self.shape[1:]) * dtype.itemsize
+        data = self.file.read(self.offset + start * row, (stop - start) * row)
+        return np.frombuffer(data, dtype=dtype).reshape((stop - start, *self.shape[1:]))
 
     def floats(self, start: int, stop: int) -> FloatArray:
         """Rows start..stop as a new float32 array (exact for all three types)."""
-        rows = self.values[start:stop]
-        return bfloat16_to_float32(rows) if self.dtype == "BF16" else rows.astype(np.float32)
+        rows = self.stored(start, stop)
+        return bfloat16_to_float32(rows) if self.dtype == "BF16" else rows.astype(np.float32, copy=False)
+
+    def chunks(self) -> Iterator[npt.NDArray[Any]]:
+        """The whole tensor as stored, a few rows at a time."""
+        row = math.prod(self.shape[1:]) * _DTYPES[self.dtype].itemsize
+        step = max(1, _SLICE_BYTES // max(1, row))
+        for start in range(0, self.shape[0], step):
+            yield self.stored(start, min(start + step, self.shape[0]))
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
-    """Map a file. Raises CheckpointError naming the file, and the tensor where there is one."""
-    try:
-        with path.open("rb") as handle:
-            data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path.name} is missing", where=str(path)) from None
-    except ValueError:
-        raise CheckpointError(f"{path.name} is empty", where=str(path)) from None
-    except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be read: {error.strerror}", where=str(path)) from None
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > min(len(data) - 8, _MAX_HEADER_BYTES):
+    """Open a file and check its header. Raises CheckpointError naming the file, and the tensor where there is one."""
+    file = _OpenFile(path)
+    length = int.from_bytes(file.read(0, 8), "little") if file.size >= 8 else -1
+    if not 0 <= length <= min(file.size - 8, _MAX_HEADER_BYTES):
         raise CheckpointError(f"{path.name} is truncated or not a safetensors file", where=str(path))
-    header = parse_json_object(path, data[8 : 8 + length])
-    unique_keys(path, data[8 : 8 + length])
+    data = bytes(file.read(8, length))
+    header = parse_json_object(path, data)
+    unique_keys(path, data)
     start = 8 + length
     tensors: dict[str, StoredTensor] = {}
     spans: list[tuple[int, int, str]] = []
     for name in header.values:
         if name == "__metadata__":
             continue
-        entry = header.object(name)
-        begin, end, dtype, shape = _entry(entry, len(data) - start)
+        begin, end, dtype, shape = _entry(header.object(name), file.size - start)
         spans.append((begin, end, name))
-        flat = np.frombuffer(
-            data, dtype=_DTYPES[dtype], count=(end - begin) // _DTYPES[dtype].itemsize, offset=start + begin
-        )
-        tensors[name] = StoredTensor(name, dtype, flat.reshape(shape), path)
-    _check_spans(spans, len(data) - start, path)
+        tensors[name] = StoredTensor(name, dtype, shape, file, start + begin)
+    _check_spans(spans, file.size - start, path)
     return tensors
 
 

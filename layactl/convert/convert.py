@@ -14,7 +14,7 @@ from layactl.convert.recipe import RECIPES
 from layactl.convert.tensor_stream import Fidelity, plan_tensor
 from layactl.core.tensor_table import TensorSpec, tensor_specs
 from layactl.core.tokenizer import Tokenizer, from_huggingface_json
-from layactl.core.tokenizer_probe import differences, probe_texts
+from layactl.core.tokenizer_probe import probe_texts
 from layactl.durable import check_target, replacing
 from layactl.errors import CheckpointError, OutputError
 from layactl.gguf_file import names
@@ -62,7 +62,7 @@ def convert(
     checkpoint = read_checkpoint(root, embed_tokenizer=embed_tokenizer)
     _refuse_own_input(checkpoint, out)
     prove_tokenizer(checkpoint)
-    parameters = sum(tensor.values.size for tensor in checkpoint.tensors.values())
+    parameters = sum(tensor.size for tensor in checkpoint.tensors.values())
     source_sha256 = checkpoint.source_sha256()
     metadata = read_metadata(root, model_name, parameters)
     plans = [_plan(spec, checkpoint.tensors[spec.checkpoint], fidelity) for spec in tensor_specs(checkpoint.shape)]
@@ -88,13 +88,16 @@ def convert(
 def prove_tokenizer(checkpoint: Checkpoint, count: int = PROBE_TEXTS) -> None:
     """The tokenizer that the GGUF will rebuild gives the ids of tokenizer.json, or the checkpoint is refused."""
     where = str(checkpoint.root / TOKENIZER_JSON)
+    texts = list(probe_texts(count, [token.content for token in checkpoint.tokenizer.added]))
     try:
+        # One after the other: a vocabulary of 256,000 takes 200 MB as a tokenizer.
         original = from_huggingface_json(checkpoint.texts[TOKENIZER_JSON].decode("utf-8"))
+        expected = [encoding.ids for encoding in original.encode_batch(texts, add_special_tokens=False)]
+        del original
         rebuilt = Tokenizer(checkpoint.tokenizer)
     except ValueError as error:
         raise CheckpointError(f"the tokenizer cannot be built: {error}", where=where) from None
-    added = [token.content for token in checkpoint.tokenizer.added]
-    text = next(differences(original, rebuilt, probe_texts(count, added)), None)
+    text = next((text for text, ids in zip(texts, expected, strict=True) if rebuilt.encode(text) != ids), None)
     if text is not None:
         raise CheckpointError(
             f"the rebuilt tokenizer reads {text!r:.80} differently",
