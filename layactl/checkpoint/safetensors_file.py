@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ class _OpenFile:
         self.path = path
         try:
             self._handle = path.open("rb", buffering=0)
+            weakref.finalize(self, self._handle.close)
             self.size = os.fstat(self._handle.fileno()).st_size
         except FileNotFoundError:
             raise CheckpointError(f"{path.name} is missing", where=str(path)) from None

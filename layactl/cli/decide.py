@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -125,22 +126,22 @@ def _many(choice: ModelChoice, source_name: str, options: LineOptions, out: Path
     from layactl.decide.inputs import LineSource
     from layactl.decide.jsonl import file_sink, run, stdout_sink
 
-    source = LineSource(source_name)
-    resolved = choice.resolve()
-    model = choice.load(resolved)
-    started = time.monotonic()
-    opened = stdout_sink() if out is None else file_sink(out, resolved.file.path, source_name, options, resume)
-    with opened as (sink, count):
-        first = count.lines
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(LineSource(source_name))
+        resolved = choice.resolve()
+        model = choice.load(resolved)
+        opened = stdout_sink() if out is None else file_sink(out, resolved.file.path, source_name, options, resume)
+        sink, count = stack.enter_context(opened)
+        first, started = count.lines, time.monotonic()
         # On a terminal the answers themselves are the progress.
         quiet = choice.quiet or (out is None and sys.stdout.isatty())
-        with progress("deciding", source.size, unit="share", quiet=quiet) as update:
+        update = stack.enter_context(progress("deciding", source.size, unit="share", quiet=quiet))
 
-            def tick() -> None:
-                rate = (count.lines - first) / max(1e-9, time.monotonic() - started)
-                update(source.position, detail=f"{count.lines:,} lines, {rate:,.1f}/s, {count.refused:,} refused")
+        def tick() -> None:
+            rate = (count.lines - first) / max(1e-9, time.monotonic() - started)
+            update(source.position, detail=f"{count.lines:,} lines, {rate:,.1f}/s, {count.refused:,} refused")
 
-            run(model, source, sink, options, count=count, tick=tick, log=note)
+        run(model, source, sink, options, count=count, tick=tick, log=note)
     if resume and first:
         note(f"resumed after {first:,} lines", choice.quiet)
     note(f"{count.lines:,} lines, {count.refused:,} refused", choice.quiet)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
@@ -87,7 +88,7 @@ def is_file(name: str) -> bool:
 
 
 class LineSource:
-    """The lines of a JSONL file, or of standard input for "-", plain or gzip.
+    """The lines of a JSONL file, or of standard input for "-", plain or gzip; use it in a `with` block.
 
     Iterating yields each line without its line end, or None for a line over the 1 MiB limit, whose bytes are never
     held. position: bytes of the file read so far (compressed bytes of a gzip file); size: of the file, None for a pipe.
@@ -105,6 +106,13 @@ class LineSource:
         self._stream: IO[bytes] = cast(IO[bytes], gzip.GzipFile(fileobj=self._raw)) if zipped else self._raw
         self._consumed = 0
 
+    def __enter__(self) -> LineSource:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._raw is not sys.stdin.buffer:
+            self._raw.close()
+
     @property
     def position(self) -> int:
         return self._consumed if self.size is None else self._raw.tell()
@@ -120,5 +128,5 @@ class LineSource:
                 while (rest := self._stream.readline(MAX_BODY_BYTES)) and not rest.endswith(b"\n"):
                     self._consumed += len(rest)
                 yield None
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise UsageError(f"cannot be read on: {error}", where=self.name) from None
