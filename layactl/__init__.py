@@ -21,23 +21,33 @@ __all__ = ["Model", "__version__", "load"]
 
 
 def load(
-    path: str | Path, *, threads: int | None = None, outtype: str = "f16", cache_dir: str | Path | None = None
+    path: str | Path,
+    *,
+    spec: str | Path | None = None,
+    kernels: str | None = None,
+    threads: int | None = None,
+    outtype: str = "f16",
+    cache_dir: str | Path | None = None,
 ) -> Model:
     """Load a model.
 
     path: a GGUF file, or a checkpoint folder, which is converted once into the cache and loaded from there.
+    spec: a decision.spec file that replaces the model's own as a whole.
+    kernels: how products are computed, instead of what the spec says ("auto").
     threads: CPU threads of the forward pass, for the whole process (torch has one pool); default: torch's own.
     outtype, cache_dir: for a folder: weight type of its conversion ("f16" or "f32") and where conversions are kept.
 
     Returns a `Model`; its methods may be called from several threads at once.
-    Raises GgufError (damaged or foreign file), ModelLoadError (a file this version cannot run), and for a folder
-    CheckpointError and OutputError.
+    Raises GgufError (damaged or foreign file), SpecError, ModelLoadError (a file this version cannot run), and for a
+    folder CheckpointError and OutputError.
     """
     from layactl.convert.resolve import resolve_model
     from layactl.engine.model import Model
 
     resolved = resolve_model(Path(path), outtype=outtype, cache_dir=Path(cache_dir) if cache_dir else None)
-    return Model.from_gguf(resolved.file, name=resolved.name, threads=threads)
+    return Model.from_gguf(
+        resolved.file, name=resolved.name, threads=threads, spec_file=Path(spec) if spec else None, kernels=kernels
+    )
 
 
 def __getattr__(name: str) -> object:

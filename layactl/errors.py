@@ -5,6 +5,7 @@
     |-- CheckpointError          exit 1   a checkpoint folder is not what the converter accepts
     |-- GgufError                exit 1   a GGUF file is damaged or is no Laya model
     |-- ModelLoadError           exit 1   a sound file this version cannot run
+    |-- SpecError                exit 1   a decision.spec breaks a rule; the message names the field
     |-- OutputError              exit 1   a result cannot be written
     `-- RequestError             exit 1   one request is refused; carries the HTTP status and the reason word
 
@@ -51,6 +52,10 @@ class GgufError(LayactlError):
 
 class ModelLoadError(LayactlError):
     """A readable model file whose contents this version cannot run."""
+
+
+class SpecError(LayactlError):
+    """A decision.spec breaks a rule of its section."""
 
 
 class OutputError(LayactlError):

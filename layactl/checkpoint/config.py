@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layactl.checkpoint.json_files import JsonObject
+from layactl.core.json_fields import JsonObject
 from layactl.core.model_shape import EncoderShape, HeadShape, Limits, ModelShape, shape_problem
 from layactl.errors import CheckpointError
 
@@ -71,7 +71,7 @@ def read_model_shape(encoder: JsonObject, agent: AgentConfig) -> ModelShape:
         limits=agent.limits,
     )
     if problem := shape_problem(shape):
-        raise CheckpointError(problem[1], where=str(encoder.path))
+        raise CheckpointError(problem[1], where=encoder.where)
     return shape
 
 

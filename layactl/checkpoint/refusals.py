@@ -10,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from layactl.checkpoint.json_files import JsonObject, parse_json_object, read_bytes
+from layactl.checkpoint.json_files import parse_json_object, read_bytes
+from layactl.core.json_fields import JsonObject
 from layactl.errors import CheckpointError
 
 _FILES = (

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layactl.checkpoint.json_files import JsonObject, parse_json_object, unique_keys
+from layactl.checkpoint.json_files import parse_json_object, unique_keys
+from layactl.core.json_fields import JsonObject
 from layactl.core.weights import FloatArray, bfloat16_to_float32
 from layactl.errors import CheckpointError
 

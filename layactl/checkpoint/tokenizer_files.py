@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layactl.checkpoint.json_files import JsonObject
+from layactl.core.json_fields import JsonObject
 from layactl.core.tokenizer import (
     BYTELEVEL_BPE,
     EMBEDDED,
@@ -61,7 +61,7 @@ def read_tokenizer(
         try:
             vocab = from_huggingface_json(embed).get_vocab(with_added_tokens=True)
         except ValueError as error:
-            raise CheckpointError(f"the tokenizer cannot be built: {error}", where=str(tokenizer.path)) from None
+            raise CheckpointError(f"the tokenizer cannot be built: {error}", where=tokenizer.where) from None
     pieces = _pieces(tokenizer, vocab, added, vocab_size)
     ids = {piece: i for i, piece in enumerate(pieces) if piece is not None}
 
@@ -151,7 +151,7 @@ def _added_tokens(tokenizer: JsonObject, config: JsonObject, specials: set[str],
         field = f"added_tokens[{n}]"
         if not isinstance(value, dict):
             raise tokenizer.error(field, "must be an object")
-        entry = JsonObject(tokenizer.path, value, field)
+        entry = tokenizer.inside(value, field)
         content = entry.text("content")
         for flag in _FLAGS:
             if not isinstance(entry.get(flag), bool):
@@ -173,9 +173,7 @@ def _added_tokens(tokenizer: JsonObject, config: JsonObject, specials: set[str],
             )
         )
     for name in sorted(specials - set(entries)):
-        raise CheckpointError(
-            f"special token {name!r:.40} is not an added token of tokenizer.json", where=str(config.path)
-        )
+        raise CheckpointError(f"special token {name!r:.40} is not an added token of tokenizer.json", where=config.where)
     _check_added_decoder(config, entries)
     return added
 

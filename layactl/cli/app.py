@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import typer
 
 from layactl import __version__
-from layactl.cli import cache, convert, decide, gguf, presets, tokenize, tokenizer
+from layactl.cli import cache, convert, decide, gguf, presets, spec, tokenize, tokenizer
 from layactl.cli.output import error_line
 from layactl.errors import LayactlError
 
@@ -29,6 +29,7 @@ app.command("presets")(presets.presets_command)
 app.command("tokenize")(tokenize.tokenize_command)
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(gguf.app, name="gguf")
+app.add_typer(spec.app, name="spec")
 app.add_typer(cache.app, name="cache")
 
 _INTERRUPTED = 130

@@ -16,8 +16,10 @@ from layactl.cli.options import (
     FolderOuttype,
     FolderOuttypeOption,
     Format,
+    KernelsOption,
     ModelOption,
     QuietOption,
+    SpecOption,
     ThreadsOption,
     Truncation,
 )
@@ -57,6 +59,8 @@ def decide_command(
         int | None, typer.Option("--round", metavar="N", min=0, max=17, help="Round the answers to N digits.")
     ] = None,
     threads: ThreadsOption = None,
+    spec: SpecOption = None,
+    kernels: KernelsOption = None,
     debug: Annotated[bool, typer.Option("--debug", help="Add logits, token ids and markers to each answer.")] = False,
     jsonl: Annotated[
         str | None,
@@ -78,7 +82,7 @@ def decide_command(
     from layactl.decide.inputs import gather_questions
     from layactl.decide.jsonl import LineOptions
 
-    choice = ModelChoice(model, outtype, cache_dir, threads, quiet)
+    choice = ModelChoice(model, outtype, cache_dir, threads, spec, kernels, quiet)
     asked = gather_questions(questions, ask or [], preset or [])
     options = LineOptions(asked or None, truncation.value, debug, digits)
     if jsonl is None:
@@ -130,7 +134,11 @@ def _many(choice: ModelChoice, source_name: str, options: LineOptions, out: Path
         source = stack.enter_context(LineSource(source_name))
         resolved = choice.resolve()
         model = choice.load(resolved)
-        opened = stdout_sink() if out is None else file_sink(out, resolved.file.path, source_name, options, resume)
+        opened = (
+            stdout_sink()
+            if out is None
+            else file_sink(out, resolved.file.path, source_name, options, resume, model.runtime())
+        )
         sink, count = stack.enter_context(opened)
         first, started = count.lines, time.monotonic()
         # On a terminal the answers themselves are the progress.

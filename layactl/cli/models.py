@@ -22,6 +22,8 @@ class ModelChoice:
     outtype: FolderOuttype = FolderOuttype.f16
     cache_dir: Path | None = None
     threads: int | None = None
+    spec: Path | None = None
+    kernels: str | None = None
     quiet: bool = False
 
     def resolve(self) -> ResolvedModel:
@@ -45,7 +47,9 @@ class ModelChoice:
         """Load it, and say what the user should know about the file."""
         from layactl.engine.model import Model
 
-        model = Model.from_gguf(resolved.file, name=resolved.name, threads=self.threads)
+        model = Model.from_gguf(
+            resolved.file, name=resolved.name, threads=self.threads, spec_file=self.spec, kernels=self.kernels
+        )
         for message in model.notes:
             note(message, self.quiet)
         return model

@@ -26,6 +26,16 @@ ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", "-t", metavar="N", help="CPU threads of the forward pass. Default: all cores."),
 ]
+SpecOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--spec", metavar="SPEC.json", help="Replace the model's decision.spec as a whole.", show_default=False
+    ),
+]
+KernelsOption = Annotated[
+    str | None,
+    typer.Option("--kernels", metavar="K", help="How products are computed. Default: the spec's, else auto."),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress on stderr.")]
 
 

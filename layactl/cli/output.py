@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 
 def record(value: Any) -> None:
     """One JSON object on one line of stdout, UTF-8 whatever the locale says."""
+    raw_text(strict_json.dumps(value))
+
+
+def raw_text(text: str) -> None:
+    """Text on stdout as it is, with a line end, UTF-8 whatever the locale says."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(strict_json.dumps(value).encode("utf-8") + b"\n")
+    sys.stdout.buffer.write(text.encode("utf-8") + b"\n")
     sys.stdout.buffer.flush()
 
 

@@ -7,11 +7,14 @@ Specification, "Calibration rules"; reference functions `agent._decode_answers`,
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 TEMPERATURE_MIN, TEMPERATURE_MAX = 0.5, 5.0
 UNCALIBRATED_VERSION = "none"
+
+_BUCKET = re.compile(r"(?P<low>[0-9]{1,9})(?:-(?P<high>[0-9]{1,9})|(?P<open>\+))?")
 
 # The reference's bucket names; its "2" means two options or fewer.
 _REFERENCE_BUCKETS = {"2": "1-2", "3-5": "3-5", "6-10": "6-10", "11+": "11+"}
@@ -35,11 +38,13 @@ class Calibration:
 
     def temperature_for(self, question_type: str, options: int) -> float:
         """The temperature that divides the logits of a question with `options` options."""
-        buckets = self.temperature.get(question_type, self.temperature.get("all"))
-        if buckets is None:
-            return 1.0
+        buckets = self.buckets_for(question_type)
         name = find_bucket(buckets, options)
         return 1.0 if name is None else self.clamped(buckets[name])
+
+    def buckets_for(self, question_type: str) -> Mapping[str, float]:
+        """The type's own entry, else "all"; empty where neither is there."""
+        return self.temperature.get(question_type, self.temperature.get("all", {}))
 
     def clamped(self, temperature: float) -> float:
         low, high = self.clamp
@@ -61,14 +66,28 @@ def find_bucket(buckets: Mapping[str, float], options: int) -> str | None:
     """The bucket that holds an option count: exact "N", then a range "A-B", then "N+", then "*"."""
     if str(options) in buckets:
         return str(options)
-    for name in buckets:
-        low, dash, high = name.partition("-")
-        if dash and int(low) <= options <= int(high):
-            return name
-    open_ended = [name for name in buckets if name.endswith("+") and int(name[:-1]) <= options]
-    if open_ended:
-        return max(open_ended, key=lambda name: int(name[:-1]))
+    spans = {name: span for name in buckets if (span := bucket_span(name)) is not None and name != "*"}
+    holding = [name for name, (low, high) in spans.items() if low <= options and (high is None or options <= high)]
+    ranges = [name for name in holding if spans[name][1] is not None]
+    if ranges:
+        return ranges[0]
+    if holding:
+        return max(holding, key=lambda name: spans[name][0])
     return "*" if "*" in buckets else None
+
+
+def bucket_span(name: str) -> tuple[int, int | None] | None:
+    """The option counts of a bucket: "3" -> (3, 3), "3-5" -> (3, 5), "11+" -> (11, None), "*" -> (1, None); None for
+    anything else.
+    """
+    if name == "*":
+        return 1, None
+    match = _BUCKET.fullmatch(name)
+    if match is None:
+        return None
+    low = int(match["low"])
+    high = None if match["open"] else int(match["high"] or low)
+    return (low, high) if low >= 1 and (high is None or low <= high) else None
 
 
 def reference_calibration(
@@ -97,6 +116,16 @@ def softmax(logits: Sequence[float], temperature: float) -> list[float]:
     exps = [math.exp(z / temperature - top) for z in logits]
     total = math.fsum(exps)
     return [e / total for e in exps]
+
+
+def confidence(rule: str, question_type: str, probabilities: Sequence[float]) -> float:
+    """`confidence` of an answer by the spec's rule.
+
+    laya: max(p, 1 - p) of a noul, 1 - H / ln K of the others; typesafe: 1 - H / ln K of all; max_p: max(p) of all.
+    """
+    if rule == "max_p" or (rule == "laya" and question_type == "noul"):
+        return max(probabilities)
+    return entropy_confidence(probabilities)
 
 
 def entropy_confidence(probabilities: Sequence[float]) -> float:

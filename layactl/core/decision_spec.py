@@ -1,27 +1,68 @@
-"""The model's contract: which layout, calibration and confidence rule it was made for (specification, "decision.spec").
+"""The model's contract: which layout, calibration, confidence rule, limits and router question it was made for.
 
-A GGUF without a spec gets one from its own keys.
+Types and defaults; `core.spec_parser` reads and checks the JSON (specification, "Model metadata: decision.spec").
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from layactl.core import strict_json
 from layactl.core.calibration import Calibration
 
 SPEC_VERSION = 1
+MASK_TO_SPACE, ESCAPE_CONTROL = "mask-to-space", "escape-control"
+CARD_SCHEMA, CARD_RENDERER = "atomic.executor-card/1", "card-v1"
+
+ROUTER_QUESTION: Mapping[str, Any] = {
+    "type": "noul",
+    "instructions": "Will the executor meet the success criterion on this task?",
+    "criteria": {"true": "meets the criterion", "false": "does not meet the criterion"},
+}
+
+
+@dataclass(frozen=True)
+class PlanSpec:
+    """How the calibration's logits were computed; None where the spec leaves it to the engine."""
+
+    name: str = "sequential"
+    kernels: str = "auto"
+    recipe: str | None = None
+    n_threads: int | None = None
+
+
+@dataclass(frozen=True)
+class RouterSpec:
+    """question: a noul definition; max_card_tokens: None = 3/8 of max_len, 0 = no limit; platt: (a, b) of
+    p = sigmoid(a z + b), None without a router calibration.
+    """
+
+    question: Mapping[str, Any]
+    max_card_tokens: int | None = None
+    platt: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
 class DecisionSpec:
-    """text: the exact JSON the hash is over; source: "default" (made from the file's keys)."""
+    """A checked spec.
+
+    max_options: options a question may have; max_candidates: candidates of a router request;
+    text: the exact JSON that the hash is over; source: "gguf", "file" or "default" (made from the file's keys).
+    """
 
     layout: str
     model_id: str
+    model_version: str
+    input_contract: str
+    special_tokens: str
     confidence: str
+    max_options: int
+    max_candidates: int
     calibration: Calibration
+    plan: PlanSpec
+    router: RouterSpec
     text: str
     source: str
 
@@ -29,24 +70,3 @@ class DecisionSpec:
     def sha256(self) -> str:
         """SHA-256 of the exact spec bytes."""
         return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
-
-
-def default_spec(layout: str, input_contract: str, model_id: str, calibration: Calibration) -> DecisionSpec:
-    """The spec of an unstamped file."""
-    document: dict[str, object] = {
-        "spec_version": SPEC_VERSION,
-        "model_id": model_id,
-        "layout": layout,
-        "input_contract": input_contract,
-        "special_tokens": "mask-to-space",
-        "calibration": {"method": "none"},
-        "confidence": layout,
-    }
-    if calibration.calibrated:
-        document["calibration"] = {
-            "method": "temperature",
-            "version": calibration.version,
-            "clamp": list(calibration.clamp),
-            "temperature": {kind: dict(buckets) for kind, buckets in calibration.temperature.items()},
-        }
-    return DecisionSpec(layout, model_id, layout, calibration, strict_json.dumps(document), "default")

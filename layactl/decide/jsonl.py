@@ -92,7 +92,7 @@ def _answer(
         if options.questions is not None:
             body.setdefault("questions", options.questions)
         body.setdefault("truncation", options.truncation)
-        response = model.respond(parse_request(body, model.layout), debug=options.debug)
+        response = model.respond(parse_request(body, model.layout, model.spec), debug=options.debug)
         return {"id": line_id, **rounded(response, options.digits)}, False
     except RequestError as error:
         problem = error
@@ -131,17 +131,18 @@ def stdout_sink() -> Iterator[tuple[LineSink, RunCount]]:
 
 @contextmanager
 def file_sink(
-    path: Path, model: Path, source: str, options: LineOptions, resume: bool
+    path: Path, model: Path, source: str, options: LineOptions, resume: bool, runtime: dict[str, Any]
 ) -> Iterator[tuple[LineSink, RunCount]]:
     """An output file and its sidecar, new or continued.
 
-    The sidecar records what the lines depend on; --resume is refused when any of it differs. A torn last line is cut
-    off. Raises UsageError, OutputError.
+    runtime: the model's `runtime` block, which the answers depend on as much as on the file. The sidecar records all that
+    the lines depend on; --resume is refused when any of it differs. A torn last line is cut off.
+    Raises UsageError, OutputError.
     """
     check_target(path)
     _refuse_input(path, model, source)
     sidecar = path.with_name(path.name.removesuffix(".jsonl") + ".meta.json")
-    meta = _meta(model, source, options)
+    meta = _meta(model, source, options) | {"runtime": runtime}
     if resume and not is_file(source):
         raise UsageError("--resume needs an input file, not a stream", where=f"--jsonl {source}")
     if resume and path.exists():
@@ -205,7 +206,7 @@ def _check_meta(sidecar: Path, meta: dict[str, Any]) -> None:
         recorded = None
     if not isinstance(recorded, dict):
         raise UsageError("the sidecar that says what this output belongs to cannot be read", where=str(sidecar))
-    for field in ("format", "layactl", "input", "model", "options"):
+    for field in meta:
         old, new = recorded.get(field), meta[field]
         if isinstance(old, dict) and isinstance(new, dict):
             old, new = ({k: v for k, v in value.items() if k != "path"} for value in (old, new))

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from layactl.core import strict_json
-from layactl.core.decision_spec import DecisionSpec, default_spec
+from layactl.core.decision_spec import DecisionSpec
 from layactl.core.model_shape import Limits
 from layactl.core.tokenizer import Tokenizer
 from layactl.engine.decider import respond
 from layactl.engine.forward import SequentialPass
 from layactl.engine.request import Request, parse_request
+from layactl.engine.spec_source import load_spec
 from layactl.engine.threads import set_threads
 from layactl.errors import RequestError
 from layactl.gguf_file import names
 from layactl.gguf_file.laya_dialect import read_model
 from layactl.gguf_file.reader import GgufFile
-from layactl.kernels.reference import ReferenceKernels
+from layactl.kernels.choose import choose_kernels
 from layactl.layouts.interface import Layout
 from layactl.layouts.laya import LAYA
 
@@ -39,6 +41,7 @@ class Model:
         spec: DecisionSpec,
         forward: SequentialPass,
         source_sha256: str | None,
+        notes: list[str],
     ) -> None:
         self.name = name
         self.layout = layout
@@ -47,10 +50,18 @@ class Model:
         self.spec = spec
         self.forward = forward
         self.source_sha256 = source_sha256
-        self.notes = spec.calibration.warnings()
+        self.notes = [*spec.calibration.warnings(), *notes]
 
     @classmethod
-    def from_gguf(cls, file: GgufFile, *, name: str, threads: int | None = None) -> Model:
+    def from_gguf(
+        cls,
+        file: GgufFile,
+        *,
+        name: str,
+        threads: int | None = None,
+        spec_file: Path | None = None,
+        kernels: str | None = None,
+    ) -> Model:
         """Load an open GGUF; see `layactl.load`. name: what answers carry as "model"."""
         set_threads(threads)
         loaded = read_model(file)
@@ -59,15 +70,20 @@ class Model:
             tokenizer = Tokenizer(loaded.tokenizer)
         except ValueError as error:
             raise loaded.file.error(f"the tokenizer cannot be built: {error}") from None
+        spec = load_spec(file, loaded.calibration, layout, name, spec_file)
+        chosen, notes = choose_kernels(spec.plan.kernels, kernels)
+        if spec.plan.name != SequentialPass.plan:
+            notes.append(f"the spec names plan {spec.plan.name}; {SequentialPass.plan} is used")
         sha256 = loaded.file.keys.get(names.SOURCE_SHA256)
         return cls(
             name=name,
             layout=layout,
             tokenizer=tokenizer,
             limits=loaded.shape.limits,
-            spec=default_spec(layout.name, layout.input_contract, name, loaded.calibration),
-            forward=SequentialPass(loaded.weights, loaded.shape, layout, ReferenceKernels()),
+            spec=spec,
+            forward=SequentialPass(loaded.weights, loaded.shape, layout, chosen),
             source_sha256=str(sha256.value) if sha256 else None,
+            notes=notes,
         )
 
     def decide(
@@ -107,7 +123,7 @@ class Model:
         body = {key: _plain(body[key]) for key in ("state", "questions", "truncation") if key in body}
         for key, value in body.items():
             strict_json.check_value(value, key)
-        return parse_request(body, self.layout)
+        return parse_request(body, self.layout, self.spec)
 
     def respond(self, request: Request, *, debug: bool = False) -> dict[str, Any]:
         """Answer a checked request. Raises RequestError for what only rendering can tell (422)."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layactl.core import strict_json
+from layactl.core.decision_spec import DecisionSpec
 from layactl.errors import RequestError
 from layactl.layouts.interface import Layout, Question
 
@@ -46,7 +47,7 @@ def parse_body(data: bytes) -> dict[str, Any]:
     return body
 
 
-def parse_request(body: dict[str, Any], layout: Layout) -> Request:
+def parse_request(body: dict[str, Any], layout: Layout, spec: DecisionSpec) -> Request:
     """Check a systemone body; its values already meet the rules of strict JSON.
 
     Raises RequestError with the specification's reason and the JSON path of the bad field.
@@ -65,6 +66,8 @@ def parse_request(body: dict[str, Any], layout: Layout) -> Request:
     return Request(
         state_text=state if isinstance(state, str) else strict_json.dumps(state),
         from_left=isinstance(state, list),
-        questions=tuple(layout.parse_question(question_id, item) for question_id, item in questions.items()),
+        questions=tuple(
+            layout.parse_question(question_id, item, spec.max_options) for question_id, item in questions.items()
+        ),
         truncation=truncation,
     )

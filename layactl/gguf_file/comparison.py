@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layactl.gguf_file.reader import GgufFile
+from layactl.gguf_file.reader import GgufFile, StringArray
 
 _CHUNK = 2**24
 
@@ -30,7 +30,7 @@ def _keys(a: GgufFile, b: GgufFile) -> str | None:
 
 def _brief(file: GgufFile, key: str) -> str:
     value = file.keys[key].value
-    return f"{len(value)} values" if isinstance(value, list) or hasattr(value, "decode") else f"{value!r:.80}"
+    return f"{len(value)} values" if isinstance(value, (np.ndarray, StringArray)) else f"{value!r:.80}"
 
 
 def _table(a: GgufFile, b: GgufFile) -> str | None:

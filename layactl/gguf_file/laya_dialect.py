@@ -5,12 +5,8 @@ Checks at load are the specification's: a key that the forward pass depends on i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from layactl.core.calibration import Calibration, reference_calibration
-from layactl.core.model_shape import EncoderShape, HeadShape, Limits, ModelShape, shape_problem
-from layactl.core.tensor_table import UNUSED_TENSORS, tensor_specs
+from layactl.core.model_shape import HeadShape, Limits, ModelShape
+from layactl.core.tensor_table import tensor_specs
 from layactl.core.tokenizer import (
     BYTELEVEL_BPE,
     EMBEDDED,
@@ -20,100 +16,65 @@ from layactl.core.tokenizer import (
     SpecialIds,
     TokenizerData,
 )
-from layactl.core.weights import FloatArray
-from layactl.errors import GgufError, ModelLoadError
 from layactl.gguf_file import names
+from layactl.gguf_file.model_file import (
+    QUESTION_TYPES,
+    MappedWeights,
+    ModelFile,
+    check_max_len,
+    check_shape,
+    encoder_shape,
+    read_special_ids,
+    read_vocabulary,
+    shipped_calibration,
+)
 from layactl.gguf_file.reader import GgufFile
 
-QUESTION_TYPES = ("choice", "score", "noul")
+DIALECT = "laya"
 CALIBRATION_VERSION = "gguf:laya.temperature"
 
 # What the fork's loader assumes for keys its first converters did not write.
 _DEFAULT_MAX_LEN, _DEFAULT_HEAD_MAX_LEN = 1024, 256
 # Special ids of the multilingual vocabulary, for metaspace files that do not name them.
-_METASPACE_CLS, _METASPACE_SEP, _METASPACE_MASK = 2, 1, 4
+_METASPACE_IDS = {names.BOS_TOKEN_ID: 2, names.SEP_TOKEN_ID: 1, names.MASK_TOKEN_ID: 4}
 
 
-@dataclass(frozen=True)
-class ModelFile:
-    """Everything a model is made of, from one file."""
+def read_model(file: GgufFile, max_len: int | None = None) -> ModelFile:
+    """max_len: the sequence limit of a file that stores none.
 
-    file: GgufFile
-    shape: ModelShape
-    tokenizer: TokenizerData
-    calibration: Calibration
-    weights: MappedWeights
-
-
-class MappedWeights:
-    """Implements `core.weights.Weights` over a mapped file."""
-
-    def __init__(self, file: GgufFile, gguf_names: dict[str, str]) -> None:
-        self._file = file
-        self._names = gguf_names
-
-    def __getitem__(self, name: str) -> FloatArray:
-        return self._file.floats(self._names[name])
-
-    def rows(self, name: str, ids: Sequence[int]) -> FloatArray:
-        return self._file.floats(self._names[name], ids)
-
-
-def read_model(file: GgufFile) -> ModelFile:
-    """Raises GgufError for keys and tensors that are missing or wrong, ModelLoadError for what cannot be run."""
-    architecture = file.text(names.ARCHITECTURE, "")
-    if architecture != names.LAYA_ARCHITECTURE or names.BLOCK_COUNT not in file.keys:
-        raise GgufError(
-            f"is not a Laya GGUF (general.architecture is {architecture!r}, and the laya.* keys are not there)"
-            if names.BLOCK_COUNT not in file.keys
-            else f"is not a Laya GGUF (general.architecture is {architecture!r})",
-            where=str(file.path),
-            hint="convert the official checkpoint: layactl convert CHECKPOINT -o OUT.gguf",
-        )
-    if names.DECISION_SPEC in file.keys:
-        raise ModelLoadError("carries a decision.spec, which this version does not read yet", where=str(file.path))
-    shape = _shape(file)
+    Raises GgufError for keys and tensors that are missing or wrong, UsageError for a max_len that cannot be had.
+    """
+    shape = _shape(file, max_len)
     return ModelFile(
         file=file,
+        dialect=DIALECT,
         shape=shape,
         tokenizer=_tokenizer(file, shape.encoder.vocab_size),
-        calibration=_calibration(file),
-        weights=_weights(file, shape),
+        calibration=shipped_calibration(file, *shipped_temperatures(file), CALIBRATION_VERSION),
+        weights=MappedWeights(file, tensor_specs(shape)),
     )
 
 
-def _shape(file: GgufFile) -> ModelShape:
-    activation = file.text(names.HIDDEN_ACTIVATION)
-    if activation != "gelu":
-        raise file.error(f'is {activation!r}; only "gelu" is known', names.HIDDEN_ACTIVATION)
-    hidden = file.integer(names.EMBEDDING_LENGTH)
+def _shape(file: GgufFile, max_len: int | None) -> ModelShape:
+    encoder = encoder_shape(
+        file, lambda key: key, layers=file.integer(names.BLOCK_COUNT), ffn=file.integer(names.FEED_FORWARD_LENGTH)
+    )
+    stored = file.integer(names.MAX_LEN) if names.MAX_LEN in file.keys else None
+    check_max_len(max_len, encoder.context_length, stored)
     shape = ModelShape(
-        encoder=EncoderShape(
-            vocab_size=file.integer(names.VOCAB_SIZE),
-            hidden=hidden,
-            layers=file.integer(names.BLOCK_COUNT),
-            heads=file.integer(names.HEAD_COUNT),
-            ffn=file.integer(names.FEED_FORWARD_LENGTH),
-            context_length=file.integer(names.CONTEXT_LENGTH),
-            norm_eps=file.number(names.NORM_EPS),
-            global_theta=file.number(names.ROPE_FREQ_BASE),
-            local_theta=file.number(names.ROPE_FREQ_BASE_SWA),
-            local_attention=file.integer(names.SLIDING_WINDOW),
-            global_every=file.integer(names.SLIDING_WINDOW_PATTERN),
-        ),
+        encoder=encoder,
         head=HeadShape(
-            hidden=hidden,
+            hidden=encoder.hidden,
             layers=file.integer(names.HEAD_LAYERS),
             act_classes=file.integer(names.ACT_CLASSES),
             question_types=file.integer(names.N_QTYPE),
         ),
         limits=Limits(
-            max_len=file.integer(names.MAX_LEN, _DEFAULT_MAX_LEN),
+            max_len=stored or max_len or _DEFAULT_MAX_LEN,
             head_max_len=file.integer(names.HEAD_MAX_LEN, _DEFAULT_HEAD_MAX_LEN),
         ),
     )
-    if problem := shape_problem(shape):
-        raise file.error(problem[1])
+    check_shape(file, shape)
     if shape.head.question_types != len(QUESTION_TYPES):
         raise file.error(f"is {shape.head.question_types}, not {len(QUESTION_TYPES)}", names.N_QTYPE)
     if shape.head.act_classes < 1:
@@ -121,79 +82,41 @@ def _shape(file: GgufFile) -> ModelShape:
     return shape
 
 
-def _weights(file: GgufFile, shape: ModelShape) -> MappedWeights:
-    specs = tensor_specs(shape)
-    for spec in specs:
-        tensor = file.tensors.get(spec.gguf)
-        if tensor is None:
-            raise file.error("tensor is missing", spec.gguf)
-        # gguf keeps or drops dimensions of 1 (scorer.3.weight is (1, d) here, (d,) elsewhere).
-        if _squeezed(tensor.shape) != _squeezed(spec.shape):
-            raise file.error(f"tensor has shape {tensor.shape}, not {spec.shape}", spec.gguf)
-    if unknown := sorted(set(file.tensors) - {spec.gguf for spec in specs} - set(UNUSED_TENSORS)):
-        raise file.error("tensor has no place in this model", unknown[0])
-    return MappedWeights(file, {spec.checkpoint: spec.gguf for spec in specs})
-
-
-def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(length for length in shape if length != 1)
-
-
-def _calibration(file: GgufFile) -> Calibration:
+def shipped_temperatures(file: GgufFile) -> tuple[list[float], dict[str, float]]:
+    """As the checkpoint ships them: one a question type, and those of buckets such as "choice:3-5"."""
     temperatures = file.numbers(names.TEMPERATURE)
     if len(temperatures) != len(QUESTION_TYPES):
         raise file.error(f"holds {len(temperatures)} temperatures, not {len(QUESTION_TYPES)}", names.TEMPERATURE)
-    buckets: dict[str, float] = {}
-    if names.TEMPERATURE_BUCKETS in file.keys or names.TEMPERATURE_VALUES in file.keys:
-        bucket_names, values = file.texts(names.TEMPERATURE_BUCKETS), file.numbers(names.TEMPERATURE_VALUES)
-        if len(bucket_names) != len(values):
-            raise file.error(f"{len(bucket_names)} buckets but {len(values)} values", names.TEMPERATURE_BUCKETS)
-        buckets = dict(zip(bucket_names, values, strict=True))
-    if bad := [t for t in (*temperatures, *buckets.values()) if not t < float("inf") or t != t]:
-        raise file.error(f"temperature {bad[0]} is not a finite number", names.TEMPERATURE)
-    return reference_calibration(temperatures, buckets, QUESTION_TYPES, CALIBRATION_VERSION)
+    if names.TEMPERATURE_BUCKETS not in file.keys and names.TEMPERATURE_VALUES not in file.keys:
+        return temperatures, {}
+    buckets, values = file.texts(names.TEMPERATURE_BUCKETS), file.numbers(names.TEMPERATURE_VALUES)
+    if len(buckets) != len(values):
+        raise file.error(f"{len(buckets)} buckets but {len(values)} values", names.TEMPERATURE_BUCKETS)
+    return temperatures, dict(zip(buckets, values, strict=True))
 
 
 def _tokenizer(file: GgufFile, vocab_size: int) -> TokenizerData:
     family = file.text(names.LAYA_TOKENIZER, METASPACE_BPE)
     if family not in (METASPACE_BPE, BYTELEVEL_BPE, EMBEDDED):
-        raise file.error(f"is {family!r}; only {METASPACE_BPE} and {BYTELEVEL_BPE} are known", names.LAYA_TOKENIZER)
+        raise file.error(f"is {family!r:.60}; only {METASPACE_BPE} and {BYTELEVEL_BPE} are known", names.LAYA_TOKENIZER)
     normalizer = file.text(names.LAYA_NORMALIZER, "none")
     if normalizer not in ("nfc", "none"):
-        raise file.error(f"is {normalizer!r}; only nfc and none are known", names.LAYA_NORMALIZER)
-    tokens, types = file.texts(names.TOKENS), file.integers(names.TOKEN_TYPES)
-    if len(tokens) != len(types):
-        raise file.error(f"{len(tokens)} tokens but {len(types)} types", names.TOKEN_TYPES)
-    if len(tokens) > vocab_size:
-        raise file.error(f"{len(tokens)} tokens but token_embd has {vocab_size} rows", names.TOKENS)
+        raise file.error(f"is {normalizer!r:.60}; only nfc and none are known", names.LAYA_NORMALIZER)
     flags = _added_flags(file)
-    pieces: list[str | None] = []
-    added: list[AddedToken] = []
-    for token_id, (token, kind) in enumerate(zip(tokens, types, strict=True)):
-        if kind == names.TYPE_UNUSED:
-            pieces.append(None)
-            continue
-        if kind in (names.TYPE_CONTROL, names.TYPE_USER_DEFINED):
-            if kind == names.TYPE_USER_DEFINED and family == METASPACE_BPE:
-                # The converters spell a run of U+2581 as spaces; no piece of this family holds a real space.
-                token = token.replace(" ", METASPACE)
-            flag = flags.get(token_id, 0)
-            added.append(
-                AddedToken(
-                    token_id,
-                    token,
-                    control=kind == names.TYPE_CONTROL,
-                    lstrip=bool(flag & names.FLAG_LSTRIP),
-                    normalized=bool(flag & names.FLAG_NORMALIZED),
-                )
-            )
-        elif kind not in (names.TYPE_NORMAL, names.TYPE_BYTE):
-            raise file.error(f"token {token_id} has unknown type {kind}", names.TOKEN_TYPES)
-        pieces.append(token)
+
+    def added_token(token_id: int, text: str, control: bool) -> AddedToken:
+        if not control and family == METASPACE_BPE:
+            # The converters spell a run of U+2581 as spaces; no piece of this family holds a real space.
+            text = text.replace(" ", METASPACE)
+        flag = flags.get(token_id, 0)
+        lstrip, normalized = bool(flag & names.FLAG_LSTRIP), bool(flag & names.FLAG_NORMALIZED)
+        return AddedToken(token_id, text, control, lstrip, normalized)
+
+    pieces, added = read_vocabulary(file, vocab_size, added_token)
     return TokenizerData(
         family=family,
         pieces=pieces,
-        merges=file.texts(names.MERGES) if names.MERGES in file.keys else [],
+        merges=[] if family == EMBEDDED else file.texts(names.MERGES),
         added=added,
         special=_special_ids(file, family, pieces),
         normalizer=normalizer,
@@ -210,25 +133,8 @@ def _added_flags(file: GgufFile) -> dict[int, int]:
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
-def _special_ids(file: GgufFile, family: str, pieces: Sequence[str | None]) -> SpecialIds:
-    metaspace = family == METASPACE_BPE
-
-    def named(key: str, fallback: int | None) -> int:
-        token_id = file.integer(key, fallback)
-        if token_id >= len(pieces) or pieces[token_id] is None:
-            raise file.error(f"id {token_id} is outside the vocabulary of {len(pieces)}", key)
-        return token_id
-
-    def optional(key: str) -> int | None:
-        return named(key, None) if key in file.keys else None
-
-    special = SpecialIds(
-        cls=named(names.BOS_TOKEN_ID, _METASPACE_CLS if metaspace else None),
-        sep=named(names.SEP_TOKEN_ID, _METASPACE_SEP if metaspace else None),
-        mask=named(names.MASK_TOKEN_ID, _METASPACE_MASK if metaspace else None),
-        pad=optional(names.PAD_TOKEN_ID),
-        unk=optional(names.UNK_TOKEN_ID),
-    )
+def _special_ids(file: GgufFile, family: str, pieces: list[str | None]) -> SpecialIds:
+    special = read_special_ids(file, pieces, _METASPACE_IDS if family == METASPACE_BPE else {})
     marker = file.integer(names.MARKER_TOKEN_ID)
     if marker != special.mask:
         raise file.error(f"is {marker}, but the mask token is {special.mask}", names.MARKER_TOKEN_ID)

@@ -58,6 +58,11 @@ LAYA_TOKENIZER = "decision.laya.tokenizer"
 LAYA_NORMALIZER = "decision.laya.normalizer"
 LAYA_ADDED_TOKENS = "decision.laya.added_tokens"
 DECISION_SPEC = "decision.spec"
+# Mirrors of the spec, for readers that skip its JSON.
+SPEC_VERSION = "decision.spec_version"
+SPEC_LAYOUT = "decision.layout"
+SPEC_MODEL_ID = "decision.model_id"
+SPEC_MODEL_VERSION = "decision.model_version"
 
 # Flags of decision.laya.added_tokens.
 FLAG_LSTRIP, FLAG_NORMALIZED = 1, 2

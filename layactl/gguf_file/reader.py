@@ -1,7 +1,7 @@
 """GGUF -> keys and tensors: a strict reader over the mapped file.
 
-Every count, length and offset is checked against the file's size before it is used, and nothing is copied: string
-arrays (a vocabulary of 256,000, 580,000 merges) are stepped over when the header is walked and decoded when asked for.
+Every count, length and offset is checked against the file's size before it is used, and nothing is copied: arrays (a
+vocabulary of 256,000, 580,000 merges) are stepped over when the header is walked and decoded when asked for.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class GgufFile:
             kind, position = self._unpack(_U32, position)
             value, position = self._value(key, kind, position)
             self.keys[key] = replace(value, span=(start, position))
-        self.header_end = self._tensor_table(tensor_count, position)
+        self._table = position, self._tensor_table(tensor_count, position)
 
     def _value(self, key: str, kind: int, position: int) -> tuple[GgufValue, int]:
         if kind in _SCALARS:
@@ -182,7 +182,7 @@ class GgufFile:
         if count > (self._size - position) // width:
             raise self.error(f"array of {count} values does not fit into the file", key)
         values = np.frombuffer(self._map, dtype=_NUMPY[element], count=count, offset=position)
-        return GgufValue(kind, values.tolist(), element), position + count * width
+        return GgufValue(kind, values, element), position + count * width
 
     def _skip_strings(self, position: int, count: int, key: str) -> int:
         unpack, data, size = _U64.unpack_from, self._map, self._size
@@ -211,7 +211,7 @@ class GgufFile:
             type_code, position = self._unpack(_U32, position)
             offset, position = self._unpack(_U64, position)
             entries.append((name, tuple(reversed(shape)), type_code, offset))
-        data_start = -(-position // alignment) * alignment
+        self.data_start = data_start = -(-position // alignment) * alignment
         for name, shape_, type_code, offset in entries:
             self._add_tensor(name, shape_, type_code, offset, data_start, alignment)
         self._check_overlaps()
@@ -264,10 +264,14 @@ class GgufFile:
         start, end = self.keys[key].span
         return self._map[start:end]
 
+    def table_bytes(self) -> bytes:
+        """The tensor table as the file spells it."""
+        return self._map[slice(*self._table)]
+
     # -- typed access -------------------------------------------------------------------------------------------
 
     def error(self, message: str, what: str | None = None) -> GgufError:
-        return GgufError(f"{what}: {message}" if what else message, where=str(self.path))
+        return GgufError(f"{what:.80}: {message}" if what else message, where=str(self.path))
 
     def integer(self, key: str, default: int | None = None) -> int:
         """A non-negative integer key. Raises GgufError when it is missing without a default, or of another type."""
@@ -298,10 +302,11 @@ class GgufFile:
     def numbers(self, key: str) -> list[float]:
         entry = self._array(key, _FLOATS, "an array of floats")
         assert entry.element is not None
-        return [_shortest(value, entry.element) for value in entry.value]
+        return [_shortest(value, entry.element) for value in entry.value.tolist()]
 
     def integers(self, key: str) -> list[int]:
-        return list(self._array(key, _INTEGERS, "an array of integers").value)
+        values: list[int] = self._array(key, _INTEGERS, "an array of integers").value.tolist()
+        return values
 
     def texts(self, key: str) -> list[str]:
         strings: StringArray = self._array(key, {_STRING}, "an array of strings").value

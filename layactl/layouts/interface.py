@@ -87,12 +87,14 @@ class Layout(Protocol):
 
     name: str
     format: str
-    input_contract: str
     question_types: tuple[str, ...]
     max_options: int
 
-    def parse_question(self, question_id: str, definition: Any) -> Question:
-        """Check one question definition. Raises RequestError with the specification's reason and param."""
+    def parse_question(self, question_id: str, definition: Any, max_options: int | None = None) -> Question:
+        """Check one question definition. max_options: fewer than the layout's own limit, where a spec says so.
+
+        Raises RequestError with the specification's reason and param.
+        """
         ...
 
     def render(self, tokenizer: Tokenizer, state: StateTokens, question: Question, limits: Limits) -> TokenSequence:

@@ -22,12 +22,11 @@ class LayaLayout:
 
     name = "laya"
     format = "laya-v1"
-    input_contract = "laya-v1"
     question_types: tuple[str, ...] = question.QUESTION_TYPES
     max_options = question.MAX_OPTIONS
 
-    def parse_question(self, question_id: str, definition: Any) -> Question:
-        return question.parse_question(question_id, definition)
+    def parse_question(self, question_id: str, definition: Any, max_options: int | None = None) -> Question:
+        return question.parse_question(question_id, definition, max_options or self.max_options)
 
     def render(self, tokenizer: Tokenizer, state: StateTokens, item: Question, limits: Limits) -> TokenSequence:
         return prompt.build_sequence(tokenizer, state, item, limits)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from layactl.core.calibration import entropy_confidence, softmax
+from layactl.core.calibration import confidence, softmax
 from layactl.core.decision_spec import DecisionSpec
 from layactl.layouts.interface import Question, RawOutput
 
@@ -25,15 +25,13 @@ def typed_answer(question: Question, output: RawOutput, spec: DecisionSpec) -> d
     if question.type == "choice":
         answer["choice"] = question.labels[p.index(max(p))]
         answer["probabilities"] = dict(zip(question.keys, p, strict=True))
-        answer["confidence"] = entropy_confidence(p)
     elif question.type == "score":
         answer["score"] = math.fsum(i * p_i for i, p_i in enumerate(p))
         answer["probabilities"] = dict(zip(question.keys, p, strict=True))
         answer["legend"] = dict(zip(question.keys, question.labels, strict=True))
-        answer["confidence"] = entropy_confidence(p)
     else:
         answer["noul"] = p[1]
-        answer["confidence"] = max(p[1], 1.0 - p[1])
+    answer["confidence"] = confidence(spec.confidence, question.type, p)
     answer["answer_confidence"] = max(p)
     if output.act_logits is not None:
         answer["action"] = {"act_probability": _act_probability(output.act_logits)}

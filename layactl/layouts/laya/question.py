@@ -19,7 +19,7 @@ MAX_OPTIONS = 20
 _NOUL_DEFAULTS = {"false": "no, the statement does not hold", "true": "yes, the statement holds"}
 
 
-def parse_question(question_id: str, definition: Any) -> Question:
+def parse_question(question_id: str, definition: Any, max_options: int = MAX_OPTIONS) -> Question:
     """Check one definition. Raises RequestError, `param` = `questions.<id>...`."""
     where = f"questions.{question_id}"
     if not isinstance(definition, dict):
@@ -34,9 +34,9 @@ def parse_question(question_id: str, definition: Any) -> Question:
         )
     criteria = definition.get("criteria")
     if question_type == "choice":
-        labels, options = _choice(criteria, f"{where}.criteria")
+        labels, options = _choice(criteria, f"{where}.criteria", max_options)
     elif question_type == "score":
-        labels, options = _score(criteria, f"{where}.criteria")
+        labels, options = _score(criteria, f"{where}.criteria", max_options)
     else:
         descriptions = _noul_descriptions(criteria, f"{where}.criteria")
         words = _noul_words(definition.get("labels"), f"{where}.labels")
@@ -57,7 +57,7 @@ def parse_question(question_id: str, definition: Any) -> Question:
     )
 
 
-def _choice(criteria: Any, where: str) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+def _choice(criteria: Any, where: str, max_options: int) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     if not criteria and (criteria is None or isinstance(criteria, (dict, list))):
         raise RequestError("TOO_FEW_OPTIONS", "a choice needs at least one option", param=where)
     if not isinstance(criteria, (dict, list)):
@@ -66,7 +66,7 @@ def _choice(criteria: Any, where: str) -> tuple[tuple[Any, ...], tuple[str, ...]
             "a choice takes an object {label: description} or a list of labels",
             param=where,
         )
-    _check_count(len(criteria), where)
+    _check_count(len(criteria), where, max_options)
     descriptions = criteria if isinstance(criteria, dict) else dict.fromkeys(range(len(criteria)))
     labels = tuple(criteria)
     first_with: dict[Any, int] = {}
@@ -94,14 +94,14 @@ def _choice(criteria: Any, where: str) -> tuple[tuple[Any, ...], tuple[str, ...]
     return labels, options
 
 
-def _score(criteria: Any, where: str) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+def _score(criteria: Any, where: str, max_options: int) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     if criteria is None or criteria == []:
         raise RequestError("TOO_FEW_OPTIONS", "a score needs at least one level", param=where)
     if not isinstance(criteria, list):
         raise RequestError(
             "UNSUPPORTED_CRITERIA_VALUE", "a score takes a list of level descriptions, lowest first", param=where
         )
-    _check_count(len(criteria), where)
+    _check_count(len(criteria), where, max_options)
     for i, level in enumerate(criteria):
         if level is None:
             raise RequestError("UNSUPPORTED_CRITERIA_VALUE", f"level {i} is null", param=f"{where}[{i}]")
@@ -152,9 +152,9 @@ def _criterion_text(value: Any) -> str:
     return value if isinstance(value, str) else strict_json.dumps(value)
 
 
-def _check_count(count: int, where: str) -> None:
-    if count > MAX_OPTIONS:
-        raise RequestError("TOO_MANY_OPTIONS", f"{count} options; at most {MAX_OPTIONS}", param=where)
+def _check_count(count: int, where: str, max_options: int) -> None:
+    if count > max_options:
+        raise RequestError("TOO_MANY_OPTIONS", f"{count} options; at most {max_options}", param=where)
 
 
 def _indices(count: int) -> tuple[str, ...]:

@@ -1,0 +1,51 @@
+"""`layactl spec ...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layactl.cli.gguf import FileArgument
+from layactl.cli.output import note, raw_text
+
+app = typer.Typer(help="The decision.spec of a GGUF file.", no_args_is_help=True)
+
+SpecArgument = Annotated[Path, typer.Argument(metavar="SPEC.json", help="A decision.spec.", show_default=False)]
+
+
+@app.command("get")
+def get_command(file: FileArgument) -> None:
+    """Print the exact spec text of a file."""
+    from layactl.engine.stamp import get_spec
+
+    raw_text(get_spec(file))
+
+
+@app.command("set")
+def set_command(
+    file: FileArgument,
+    spec: SpecArgument,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="OUT.gguf", help="Write a new file instead of this one.")
+    ] = None,
+) -> None:
+    """Put a spec into a file, by the loader's rules. Nothing but the spec keys changes."""
+    from layactl.engine.stamp import set_spec
+
+    stamped = set_spec(file, spec, out)
+    note(f"spec_sha256 {stamped.sha256}")
+    typer.echo(str(out if out is not None else file))
+
+
+@app.command("verify")
+def verify_command(
+    file: FileArgument,
+    spec: Annotated[Path | None, typer.Argument(metavar="SPEC.json", help="The spec that the file must carry.")] = None,
+) -> None:
+    """Check the spec of a file by the loader's rules, and that it agrees with its mirror keys."""
+    from layactl.engine.stamp import verify_spec
+
+    verified = verify_spec(file, spec)
+    typer.echo(f"ok  {verified.layout}  {verified.model_id}  spec_sha256 {verified.sha256}")
