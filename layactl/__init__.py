@@ -28,6 +28,7 @@ def load(
     threads: int | None = None,
     outtype: str = "f16",
     cache_dir: str | Path | None = None,
+    max_len: int | None = None,
 ) -> Model:
     """Load a model.
 
@@ -36,6 +37,7 @@ def load(
     kernels: how products are computed, instead of what the spec says ("auto").
     threads: CPU threads of the forward pass, for the whole process (torch has one pool); default: torch's own.
     outtype, cache_dir: for a folder: weight type of its conversion ("f16" or "f32") and where conversions are kept.
+    max_len: for a file that stores none (the llama.cpp dialect): tokens of a sequence; default: its context length.
 
     Returns a `Model`; its methods may be called from several threads at once.
     Raises GgufError (damaged or foreign file), SpecError, ModelLoadError (a file this version cannot run), and for a
@@ -46,7 +48,12 @@ def load(
 
     resolved = resolve_model(Path(path), outtype=outtype, cache_dir=Path(cache_dir) if cache_dir else None)
     return Model.from_gguf(
-        resolved.file, name=resolved.name, threads=threads, spec_file=Path(spec) if spec else None, kernels=kernels
+        resolved.file,
+        name=resolved.name,
+        threads=threads,
+        spec_file=Path(spec) if spec else None,
+        kernels=kernels,
+        max_len=max_len,
     )
 
 

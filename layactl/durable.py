@@ -12,6 +12,11 @@ from pathlib import Path
 from layactl.errors import OutputError
 
 
+def readable_name(name: str | Path) -> str:
+    """A file name as JSON and GGUF can hold it, whatever bytes it is made of."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def check_target(path: Path) -> None:
     """A path a result may be written to: new, or an existing regular file. Raises OutputError."""
     try:

@@ -1,21 +1,34 @@
-"""Shared fixtures: the two tiny checkpoints, converted once a session."""
+"""Shared fixtures: the two tiny checkpoints, converted and loaded once a session, and two ways to run the command."""
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from layactl.convert.convert import convert
+
+if TYPE_CHECKING:
+    from layactl import Model
 
 ROOT = Path(__file__).parent.parent
 CHECKPOINTS = ROOT / "fixtures"
 FAMILIES = ("tiny-multilingual", "tiny-english")
+
+# For models this small a pool of threads costs more than it brings, here and in the processes the tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The same examples in every run, so that a failure is never a matter of luck.
+settings.register_profile("layactl", derandomize=True, database=None, deadline=None)
+settings.load_profile("layactl")
 
 
 @dataclass(frozen=True)
@@ -38,11 +51,11 @@ def family(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def gguf_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
-    """(checkpoint name, outtype) -> its GGUF, converted on first use."""
+def gguf_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """(checkpoint name, outtype) -> its GGUF, converted on first use. Not to be written to."""
     folder = tmp_path_factory.mktemp("gguf")
 
-    def get(name: str, outtype: str = "f32") -> Path:
+    def get(name: str = "tiny-english", outtype: str = "f32") -> Path:
         path = folder / f"{name}-{outtype}.gguf"
         if not path.exists():
             convert(CHECKPOINTS / name, path, outtype=outtype)
@@ -51,8 +64,24 @@ def gguf_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], P
     return get
 
 
+@pytest.fixture(scope="session")
+def model_for(gguf_for: Callable[..., Path]) -> Callable[..., Model]:
+    """(checkpoint name, outtype) -> its model, loaded on first use."""
+    import layactl
+
+    loaded: dict[Path, Model] = {}
+
+    def get(name: str = "tiny-english", outtype: str = "f32") -> Model:
+        path = gguf_for(name, outtype)
+        if path not in loaded:
+            loaded[path] = layactl.load(path)
+        return loaded[path]
+
+    return get
+
+
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> Callable[[str], Path]:
+def checkpoint(tmp_path: Path) -> Callable[..., Path]:
     """name -> a private copy of a tiny checkpoint, to break."""
 
     def copy(name: str = "tiny-english") -> Path:
@@ -70,5 +99,25 @@ def layactl() -> Callable[..., Finished]:
             [sys.executable, "-m", "layactl", *map(str, args)], input=stdin, capture_output=True, timeout=timeout
         )
         return Finished(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Finished]:
+    """Run the command in this process, which spares the start: cli("decide", "-m", path, stdin=b"...")."""
+    from layactl.cli.app import main
+
+    def run(*args: object, stdin: bytes = b"") -> Finished:
+        streams = {"stdout": io.BytesIO(), "stderr": io.BytesIO()}
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)), encoding="utf-8"))
+            for name, stream in streams.items():
+                errors = "strict" if name == "stdout" else "backslashreplace"
+                text = io.TextIOWrapper(stream, encoding="utf-8", errors=errors, write_through=True)
+                patch.setattr(sys, name, text)
+            code = main([str(arg) for arg in args])
+            written = {name: stream.getvalue().decode() for name, stream in streams.items()}
+        return Finished(code, written["stdout"], written["stderr"])
 
     return run

@@ -8,9 +8,10 @@ field is required here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from layactl.core.json_fields import JsonObject
-from layactl.core.model_shape import EncoderShape, HeadShape, Limits, ModelShape, shape_problem
+from layactl.core.model_shape import MAX_FLOAT, EncoderShape, HeadShape, Limits, ModelShape, shape_problem
 from layactl.errors import CheckpointError
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -43,9 +44,16 @@ def read_agent_config(config: JsonObject) -> AgentConfig:
             head_max_len=config.integer("head_max_len", _DEFAULT_HEAD_MAX_LEN),
         ),
         act_classes=len(config.object("act_costs", {}).values) + 1,
-        temperature=tuple(config.as_number(f"temperature[{i}]", t) for i, t in enumerate(temperature)),
-        temperature_by_options={name: buckets.number(name) for name in buckets.values},
+        temperature=tuple(_temperature(config, f"temperature[{i}]", t) for i, t in enumerate(temperature)),
+        temperature_by_options={name: _temperature(buckets, name, t) for name, t in buckets.values.items()},
     )
+
+
+def _temperature(config: JsonObject, key: str, value: Any) -> float:
+    temperature = config.as_number(key, value)
+    if abs(temperature) > MAX_FLOAT:
+        raise config.error(key, f"must be a finite number that a float32 holds, not {value!r:.60}")
+    return temperature
 
 
 def read_model_shape(encoder: JsonObject, agent: AgentConfig) -> ModelShape:

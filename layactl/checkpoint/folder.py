@@ -80,6 +80,8 @@ def read_checkpoint(root: Path, *, embed_tokenizer: bool = False) -> Checkpoint:
     agent = read_agent_config(files[AGENT_CONFIG])
     refuse_encoder_keys(files[ENCODER_CONFIG])
     shape = read_model_shape(files[ENCODER_CONFIG], agent)
+    # Before the tokenizer: the embedding's rows are what bounds a vocabulary.
+    tensors = read_weights(root, shape)
     refuse_tokenizer_class(root, files[TOKENIZER_CONFIG])
     refuse_special_tokens_map(root, files[TOKENIZER_CONFIG], files[TOKENIZER_JSON])
     tokenizer = read_tokenizer(
@@ -88,4 +90,4 @@ def read_checkpoint(root: Path, *, embed_tokenizer: bool = False) -> Checkpoint:
         shape.encoder.vocab_size,
         embed=texts[TOKENIZER_JSON].decode("utf-8") if embed_tokenizer else None,
     )
-    return Checkpoint(root, shape, agent, tokenizer, read_weights(root, shape), texts)
+    return Checkpoint(root, shape, agent, tokenizer, tensors, texts)

@@ -54,6 +54,7 @@ def read_tokenizer(
     if embed is None:
         model = tokenizer.object("model")
         family = _family(tokenizer)
+        _check_spaces(tokenizer, added, family)
         _check_model(model, family)
         vocab, merges = model.object("vocab").values, _merges(model)
     else:
@@ -178,6 +179,15 @@ def _added_tokens(tokenizer: JsonObject, config: JsonObject, specials: set[str],
     return added
 
 
+def _check_spaces(tokenizer: JsonObject, added: list[AddedToken], family: str) -> None:
+    """A GGUF spells U+2581 in user-defined pieces of metaspace-bpe as a space, so a real space would not come back."""
+    for n, token in enumerate(added):
+        if family == METASPACE_BPE and not token.control and " " in token.content:
+            raise tokenizer.error(
+                f"added_tokens[{n}].content", f"{token.content!r:.40} holds a space, which is outside {family}"
+            )
+
+
 def _check_added_decoder(config: JsonObject, entries: dict[str, dict[str, Any]]) -> None:
     """added_tokens_decoder and AddedToken objects override tokenizer.json in transformers, so they must restate it."""
     overrides: list[tuple[str, Any]] = list(config.object("added_tokens_decoder", {}).values.items())
@@ -185,9 +195,11 @@ def _check_added_decoder(config: JsonObject, entries: dict[str, dict[str, Any]])
         if isinstance(config.get(kind), dict):
             overrides.append((kind, config.get(kind)))
     for key, value in overrides:
+        if not isinstance(value, dict):
+            raise config.error(f"added_tokens_decoder.{key}", "must be an object")
         content = _content(config, key, value)
         entry = entries.get(content)
-        if entry is None or (key.isdecimal() and int(key) != entry["id"]):
+        if entry is None or (key.isdecimal() and key != str(entry["id"])):
             raise config.error(key, f"adds {content!r:.40}, which tokenizer.json does not have under this id")
         for flag in ("single_word", "lstrip", "rstrip", "normalized"):
             if flag in value and value[flag] != entry[flag]:
@@ -217,15 +229,23 @@ def _pieces(tokenizer: JsonObject, vocab: dict[str, Any], added: list[AddedToken
 
 
 def _merges(model: JsonObject) -> list[str]:
-    """Merges as "left right"; a file writes each as that string or as a pair."""
-    merges = []
-    for n, merge in enumerate(model.items("merges")):
-        pair = merge.split(" ") if isinstance(merge, str) else merge
-        if (
-            not isinstance(pair, list)
-            or len(pair) != 2
-            or not all(isinstance(p, str) and p and " " not in p for p in pair)
-        ):
-            raise model.error(f"merges[{n}]", f"is not a pair of pieces: {merge!r:.60}")
-        merges.append(" ".join(pair))
+    """Merges as "left right"; a file writes each as that string or as a pair.
+
+    There may be 580,000 of them, so they are checked as a whole and one by one only to name a bad one.
+    """
+    items = model.items("merges")
+    if not items:
+        raise model.error("merges", "is empty")
+    pairs = [item.split(" ") if isinstance(item, str) else item for item in items]
+    if not all(map(_is_pair, pairs)):
+        bad = next(n for n, pair in enumerate(pairs) if not _is_pair(pair))
+        raise model.error(f"merges[{bad}]", f"is not a pair of pieces: {items[bad]!r:.60}")
+    merges = list(map(" ".join, pairs))
+    if "".join(merges).count(" ") != len(merges):
+        bad = next(n for n, merge in enumerate(merges) if merge.count(" ") != 1)
+        raise model.error(f"merges[{bad}]", f"has a piece with a space in it: {items[bad]!r:.60}")
     return merges
+
+
+def _is_pair(value: Any) -> bool:
+    return type(value) is list and len(value) == 2 and type(value[0]) is type(value[1]) is str and "" not in value

@@ -22,17 +22,18 @@ def read_weights(root: Path, shape: ModelShape) -> dict[str, StoredTensor]:
     index = root / INDEX
     stored = _read_sharded(root, index) if index.exists() else read_safetensors(root / SINGLE)
     where = str(index if index.exists() else root / SINGLE)
-    wanted = {spec.checkpoint: spec.shape for spec in tensor_specs(shape)}
-    for name, tensor_shape in wanted.items():
-        if name not in stored:
-            raise CheckpointError(f"tensor {name} is missing", where=where)
-        _check_shape(stored[name], tensor_shape)
+    wanted: dict[str, StoredTensor] = {}
+    for spec in tensor_specs(shape):
+        if spec.checkpoint not in stored:
+            raise CheckpointError(f"tensor {spec.checkpoint} is missing", where=where)
+        _check_shape(stored[spec.checkpoint], spec.shape)
+        wanted[spec.checkpoint] = stored[spec.checkpoint]
     for name, tensor in stored.items():
         if name in UNUSED_TENSORS:
             _check_shape(tensor, UNUSED_TENSORS[name])
         elif name not in wanted:
             raise CheckpointError(f"tensor {name} has no place in this model", where=str(tensor.path))
-    return {name: stored[name] for name in wanted}
+    return wanted
 
 
 def _check_shape(tensor: StoredTensor, shape: tuple[int, ...]) -> None:

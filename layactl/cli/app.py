@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import typer
 
 from layactl import __version__
-from layactl.cli import cache, convert, decide, gguf, presets, spec, tokenize, tokenizer
+from layactl.cli import cache, convert, decide, gguf, presets, router, spec, tokenize, tokenizer
 from layactl.cli.output import error_line
 from layactl.errors import LayactlError
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command("convert")(convert.convert_command)
 app.command("decide")(decide.decide_command)
 app.command("presets")(presets.presets_command)
+app.add_typer(router.app, name="router")
 app.command("tokenize")(tokenize.tokenize_command)
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(gguf.app, name="gguf")
@@ -60,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = [arg for arg in args if arg != "--traceback"]
     try:
         code = app(args, prog_name="layactl", standalone_mode=False)
+        if code == _INTERRUPTED:  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except LayactlError as error:
@@ -71,13 +74,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.exit_code
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
-        error_line(error.format_message(), hint=f"{context.command_path} --help" if context else "layactl --help")
+        # Without a message the help has been printed: a command group was called without a command.
+        if message := error.format_message():
+            error_line(message, hint=f"{context.command_path} --help" if context else "layactl --help")
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         error_line("interrupted")
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has left; keep the interpreter from complaining about it at exit.
+    except (BrokenPipeError, SystemExit) as stop:
+        # typer makes SystemExit of a reader that has left.
+        if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
+            raise
+        # Keep the interpreter from complaining about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except Exception as error:

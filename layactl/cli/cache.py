@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from layactl.cli.output import note, record
+from layactl.cli.output import note, path_line, record
 from layactl.errors import UsageError
 
 app = typer.Typer(help="Conversions of checkpoint folders, kept for the next start.", no_args_is_help=True)
@@ -31,7 +31,7 @@ def _cache_dir(chosen: Path | None) -> Path:
 @app.command("path")
 def path_command(cache_dir: CacheDir = None) -> None:
     """Print where the cache is."""
-    typer.echo(str(_cache_dir(cache_dir)))
+    path_line(_cache_dir(cache_dir))
 
 
 @app.command("list")
@@ -69,7 +69,7 @@ def prune_command(
     for entry in chosen:
         if not dry_run:
             remove_entry(entry)
-        typer.echo(str(entry.folder))
+        path_line(entry.folder)
     freed = sum(entry.nbytes for entry in chosen)
     note(f"{len(chosen)} of {len(entries)} entries, {freed:,} bytes {'would be freed' if dry_run else 'freed'}")
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from layactl.cli.models import ModelChoice
-from layactl.cli.options import CacheDirOption, FolderOuttype, Outtype, QuietOption
-from layactl.cli.output import note, progress
+from layactl.cli.options import CacheDirOption, Dialect, FolderOuttype, Outtype, QuietOption
+from layactl.cli.output import note, path_line, progress
 from layactl.errors import UsageError
 
 _DIFFERENT = 2
@@ -22,6 +22,9 @@ def convert_command(
         typer.Option("-o", "--out", metavar="OUT.gguf", help="The file to write. Default: into the cache."),
     ] = None,
     outtype: Annotated[Outtype, typer.Option("--outtype", help="Type of the 2-D weights.")] = Outtype.f16,
+    dialect: Annotated[
+        Dialect, typer.Option("--dialect", help="llama.cpp: the file stock llama-server loads, without act head.")
+    ] = Dialect.laya,
     model_name: Annotated[
         str | None,
         typer.Option("--model-name", metavar="NAME", help="general.name. Default: README.md, else the folder."),
@@ -44,26 +47,28 @@ def convert_command(
     from layactl.convert.convert import convert
 
     if out is None:
-        if model_name is not None or embed_tokenizer or outtype.value not in list(FolderOuttype):
+        own = model_name is not None or embed_tokenizer or dialect is not Dialect.laya
+        if own or outtype.value not in list(FolderOuttype):
             raise UsageError("a conversion with options of its own is not kept in the cache", hint="give -o OUT.gguf")
         choice = ModelChoice(checkpoint, FolderOuttype(outtype.value), cache_dir, quiet=quiet)
         if not checkpoint.is_dir():
             raise UsageError("is not a checkpoint folder", where=str(checkpoint))
         path = choice.resolve().file.path
-        typer.echo(str(path))
+        path_line(path)
         return _verify(path, verify_against)
     with progress("converting", None, unit="bytes", quiet=quiet) as update:
         result = convert(
             checkpoint,
             out,
             outtype=outtype.value,
+            dialect=dialect.value,
             model_name=model_name,
             embed_tokenizer=embed_tokenizer,
             progress=lambda done, total: update(done, total=total),
         )
     for message in result.notes():
         note(message, quiet)
-    typer.echo(str(result.path))
+    path_line(result.path)
     return _verify(result.path, verify_against)
 
 

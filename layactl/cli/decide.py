@@ -12,13 +12,16 @@ import typer
 
 from layactl.cli.models import ModelChoice
 from layactl.cli.options import (
+    AllowUncalibratedOption,
     CacheDirOption,
     FolderOuttype,
     FolderOuttypeOption,
     Format,
     KernelsOption,
+    MaxLenOption,
     ModelOption,
     QuietOption,
+    RoundOption,
     SpecOption,
     ThreadsOption,
     Truncation,
@@ -55,9 +58,7 @@ def decide_command(
     truncation: Annotated[
         Truncation, typer.Option("--truncation", help="Cut what does not fit, or refuse it.")
     ] = Truncation.allow,
-    digits: Annotated[
-        int | None, typer.Option("--round", metavar="N", min=0, max=17, help="Round the answers to N digits.")
-    ] = None,
+    digits: RoundOption = None,
     threads: ThreadsOption = None,
     spec: SpecOption = None,
     kernels: KernelsOption = None,
@@ -70,21 +71,24 @@ def decide_command(
         Path | None, typer.Option("-o", "--out", metavar="OUT.jsonl", help="With --jsonl: the output file.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="With -o: go on after its last complete line.")] = False,
+    allow_uncalibrated: AllowUncalibratedOption = False,
     outtype: FolderOuttypeOption = FolderOuttype.f16,
     cache_dir: CacheDirOption = None,
+    max_len: MaxLenOption = None,
     quiet: QuietOption = False,
 ) -> int:
     """Answer typed questions about a state.
 
     One state with its questions, or with --jsonl one input object a line:
-    {"id"?, "state", "questions"?, "truncation"?}. Exit code 3 means that a JSONL run finished and refused some lines.
+    {"id"?, "state", "questions"?, "truncation"?}, or a router request as `router score` takes it.
+    Exit code 3 means that a JSONL run finished and refused some lines.
     """
     from layactl.decide.inputs import gather_questions
-    from layactl.decide.jsonl import LineOptions
+    from layactl.decide.jsonl import LineOptions, refuse_inputs
 
-    choice = ModelChoice(model, outtype, cache_dir, threads, spec, kernels, quiet)
+    choice = ModelChoice(model, outtype, cache_dir, threads, spec, kernels, quiet, max_len)
     asked = gather_questions(questions, ask or [], preset or [])
-    options = LineOptions(asked or None, truncation.value, debug, digits)
+    options = LineOptions(asked or None, truncation.value, debug, digits, allow_uncalibrated)
     if jsonl is None:
         if out is not None or resume:
             raise UsageError("-o and --resume go with --jsonl")
@@ -95,6 +99,8 @@ def decide_command(
         raise UsageError("--format table does not go with --jsonl")
     if resume and out is None:
         raise UsageError("--resume needs -o OUT.jsonl")
+    if out is not None and questions is not None:
+        refuse_inputs(out, {"the questions file": str(questions)})
     return _many(choice, jsonl, options, out, resume)
 
 
@@ -134,10 +140,9 @@ def _many(choice: ModelChoice, source_name: str, options: LineOptions, out: Path
         source = stack.enter_context(LineSource(source_name))
         resolved = choice.resolve()
         model = choice.load(resolved)
+        runtime = model.runtime() | {"max_len": model.limits.max_len}
         opened = (
-            stdout_sink()
-            if out is None
-            else file_sink(out, resolved.file.path, source_name, options, resume, model.runtime())
+            stdout_sink() if out is None else file_sink(out, resolved.file.path, source_name, options, resume, runtime)
         )
         sink, count = stack.enter_context(opened)
         first, started = count.lines, time.monotonic()

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from layactl.cli.options import QuietOption
-from layactl.cli.output import note, progress, record
+from layactl.cli.output import note, path_line, progress, record
 
-app = typer.Typer(help="Look into GGUF files, compare and quantize them.", no_args_is_help=True)
+app = typer.Typer(help="Look into GGUF files, compare, quantize and translate them.", no_args_is_help=True)
 
 _DIFFERENT = 2
 
@@ -73,7 +73,26 @@ def quantize_command(
     with progress("quantizing", None, unit="bytes", quiet=quiet) as update:
         nbytes = quantize(file, out, recipe.value, lambda done, total: update(done, total=total))
     note(f"{nbytes:,} bytes, recipe {recipe.value}", quiet)
-    typer.echo(str(out))
+    path_line(out)
+
+
+@app.command("convert-dialect")
+def convert_dialect_command(
+    file: Annotated[Path, typer.Argument(metavar="IN", help="A GGUF of the laya dialect.", show_default=False)],
+    out: OutOption,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a laya file as the one that stock llama-server loads, and print its path.
+
+    The act head and max_len are lost, so there is no way back: a laya file comes from the checkpoint.
+    """
+    from layactl.convert.convert_dialect import convert_dialect
+
+    with progress("converting", None, unit="bytes", quiet=quiet) as update:
+        notes = convert_dialect(file, out, lambda done, total: update(done, total=total))
+    for message in notes:
+        note(message, quiet)
+    path_line(out)
 
 
 def _print_report(report: dict[str, Any]) -> None:

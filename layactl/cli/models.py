@@ -25,6 +25,7 @@ class ModelChoice:
     spec: Path | None = None
     kernels: str | None = None
     quiet: bool = False
+    max_len: int | None = None
 
     def resolve(self) -> ResolvedModel:
         """Open the GGUF behind -m, converting a checkpoint folder on its first use."""
@@ -48,7 +49,12 @@ class ModelChoice:
         from layactl.engine.model import Model
 
         model = Model.from_gguf(
-            resolved.file, name=resolved.name, threads=self.threads, spec_file=self.spec, kernels=self.kernels
+            resolved.file,
+            name=resolved.name,
+            threads=self.threads,
+            spec_file=self.spec,
+            kernels=self.kernels,
+            max_len=self.max_len,
         )
         for message in model.notes:
             note(message, self.quiet)

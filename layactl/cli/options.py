@@ -36,6 +36,22 @@ KernelsOption = Annotated[
     str | None,
     typer.Option("--kernels", metavar="K", help="How products are computed. Default: the spec's, else auto."),
 ]
+MaxLenOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-len",
+        metavar="N",
+        help="For a file that stores no sequence limit: the most tokens of a sequence.",
+        show_default=False,
+    ),
+]
+AllowUncalibratedOption = Annotated[
+    bool,
+    typer.Option("--allow-uncalibrated", help="Score executors without a router calibration, as sigmoid(logit)."),
+]
+RoundOption = Annotated[
+    int | None, typer.Option("--round", metavar="N", min=0, max=17, help="Round the answers to N digits.")
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress on stderr.")]
 
 
@@ -46,6 +62,13 @@ class Outtype(StrEnum):
     f16 = "f16"
     bf16 = "bf16"
     q8_0 = "q8_0"
+
+
+class Dialect(StrEnum):
+    """GGUF dialects a conversion can write."""
+
+    laya = "laya"
+    llama_cpp = "llama.cpp"
 
 
 class FolderOuttype(StrEnum):

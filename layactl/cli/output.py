@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layactl.core import strict_json
@@ -23,6 +25,13 @@ def raw_text(text: str) -> None:
     """Text on stdout as it is, with a line end, UTF-8 whatever the locale says."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8") + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def path_line(path: Path) -> None:
+    """One path on one line of stdout, in the very bytes it is made of."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(os.fsencode(path) + b"\n")
     sys.stdout.buffer.flush()
 
 

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from layactl.cli.gguf import FileArgument
-from layactl.cli.output import note, raw_text
+from layactl.cli.output import note, path_line, raw_text
 
 app = typer.Typer(help="The decision.spec of a GGUF file.", no_args_is_help=True)
+
+_DIFFERENT = 2
 
 SpecArgument = Annotated[Path, typer.Argument(metavar="SPEC.json", help="A decision.spec.", show_default=False)]
 
@@ -19,8 +21,9 @@ SpecArgument = Annotated[Path, typer.Argument(metavar="SPEC.json", help="A decis
 def get_command(file: FileArgument) -> None:
     """Print the exact spec text of a file."""
     from layactl.engine.stamp import get_spec
+    from layactl.gguf_file.reader import GgufFile
 
-    raw_text(get_spec(file))
+    raw_text(get_spec(GgufFile(file)))
 
 
 @app.command("set")
@@ -36,16 +39,20 @@ def set_command(
 
     stamped = set_spec(file, spec, out)
     note(f"spec_sha256 {stamped.sha256}")
-    typer.echo(str(out if out is not None else file))
+    path_line(out if out is not None else file)
 
 
 @app.command("verify")
 def verify_command(
     file: FileArgument,
     spec: Annotated[Path | None, typer.Argument(metavar="SPEC.json", help="The spec that the file must carry.")] = None,
-) -> None:
-    """Check the spec of a file by the loader's rules, and that it agrees with its mirror keys."""
+) -> int:
+    """Check the spec of a file by the loader's rules, and that it agrees with its mirror keys.
+
+    Exit code 2 when it is not the text of SPEC.json.
+    """
     from layactl.engine.stamp import verify_spec
 
-    verified = verify_spec(file, spec)
-    typer.echo(f"ok  {verified.layout}  {verified.model_id}  spec_sha256 {verified.sha256}")
+    verified, difference = verify_spec(file, spec)
+    typer.echo(difference or f"ok  {verified.layout}  {verified.model_id}  spec_sha256 {verified.sha256}")
+    return _DIFFERENT if difference else 0

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from layactl.cli.models import ModelChoice
-from layactl.cli.options import CacheDirOption, FolderOuttype, FolderOuttypeOption, ModelOption
+from layactl.cli.options import CacheDirOption, FolderOuttype, FolderOuttypeOption, MaxLenOption, ModelOption
 from layactl.cli.output import record
 from layactl.errors import UsageError
 
@@ -20,6 +20,7 @@ def tokenize_command(
     ],
     outtype: FolderOuttypeOption = FolderOuttype.f16,
     cache_dir: CacheDirOption = None,
+    max_len: MaxLenOption = None,
 ) -> None:
     """Print the token ids and pieces of a text, as the model reads it (no special tokens added)."""
     from layactl.engine.tokenizer_file import load_tokenizer
@@ -29,6 +30,6 @@ def tokenize_command(
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"the text is not UTF-8: {error.reason} at byte {error.start}") from None
-    tokenizer = load_tokenizer(ModelChoice(model, outtype, cache_dir).resolve().file)
+    tokenizer = load_tokenizer(ModelChoice(model, outtype, cache_dir).resolve().file, max_len)
     ids = tokenizer.encode(text)
     record({"tokens": len(ids), "ids": ids, "pieces": tokenizer.tokens(ids)})

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from layactl.cli.models import ModelChoice
-from layactl.cli.options import CacheDirOption, FolderOuttype, FolderOuttypeOption, ModelOption
+from layactl.cli.options import CacheDirOption, FolderOuttype, FolderOuttypeOption, MaxLenOption, ModelOption
 from layactl.cli.output import record
 
 app = typer.Typer(help="Check a model's tokenizer.", no_args_is_help=True)
@@ -31,6 +31,7 @@ def verify_command(
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="How many probe texts.")] = 12_000,
     outtype: FolderOuttypeOption = FolderOuttype.f16,
     cache_dir: CacheDirOption = None,
+    max_len: MaxLenOption = None,
 ) -> int:
     """Compare the model's tokenizer with the checkpoint's tokenizer.json on many texts.
 
@@ -39,7 +40,7 @@ def verify_command(
     from layactl.engine.tokenizer_file import verify_tokenizer
 
     compared, different = verify_tokenizer(
-        ModelChoice(model, outtype, cache_dir).resolve().file, checkpoint, texts, count
+        ModelChoice(model, outtype, cache_dir).resolve().file, checkpoint, texts, count, max_len
     )
     record({"texts": compared, "mismatches": len(different), "first": different[:5]})
     return _DIFFERENT if different else 0

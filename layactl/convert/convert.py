@@ -1,4 +1,4 @@
-"""One checkpoint folder -> one GGUF file of the `laya` dialect."""
+"""One checkpoint folder -> one GGUF file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from layactl.checkpoint.folder import TOKENIZER_JSON, Checkpoint, read_checkpoint
+import gguf
+
+from layactl.checkpoint.folder import ENCODER_CONFIG, TOKENIZER_JSON, Checkpoint, read_checkpoint
+from layactl.checkpoint.json_files import parse_json_object
 from layactl.checkpoint.safetensors_file import StoredTensor
+from layactl.checkpoint.weights import INDEX
 from layactl.convert.laya_keys import add_laya_keys
-from layactl.convert.metadata import read_metadata
+from layactl.convert.llama_cpp import check_writable, llama_cpp_notes, write_llama_cpp
+from layactl.convert.llama_cpp_keys import LlamaCppModel
+from layactl.convert.metadata import README, read_metadata
 from layactl.convert.recipe import RECIPES
 from layactl.convert.tensor_stream import Fidelity, plan_tensor
 from layactl.core.tensor_table import TensorSpec, tensor_specs
@@ -17,15 +23,17 @@ from layactl.core.tokenizer import Tokenizer, from_huggingface_json
 from layactl.core.tokenizer_probe import probe_texts
 from layactl.durable import check_target, replacing
 from layactl.errors import CheckpointError, OutputError
-from layactl.gguf_file import names
+from layactl.gguf_file import laya_dialect, llama_cpp_dialect, names
+from layactl.gguf_file.llama_cpp_names import llama_cpp_specs, without_act_head
 from layactl.gguf_file.writer import TensorPlan, write_gguf
 
 PROBE_TEXTS = 2000
+DIALECTS = (laya_dialect.DIALECT, llama_cpp_dialect.DIALECT)
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion did. nbytes: size of the file."""
+    """What a conversion did. nbytes: size of the file; remarks: what its dialect does not hold."""
 
     path: Path
     source_sha256: str
@@ -33,11 +41,12 @@ class Conversion:
     parameters: int
     nbytes: int
     fidelity: Fidelity
+    remarks: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
         """What the user should know about the file."""
         size = f"{self.tensors} tensors, {self.parameters:,} parameters, {self.nbytes:,} bytes"
-        return [*self.fidelity.notes(self.tensors), size]
+        return [*self.fidelity.notes(self.tensors), *self.remarks, size]
 
 
 def convert(
@@ -45,6 +54,7 @@ def convert(
     out: Path,
     *,
     outtype: str = "f16",
+    dialect: str = "laya",
     model_name: str | None = None,
     embed_tokenizer: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -52,7 +62,8 @@ def convert(
     """Convert a checkpoint folder; the file appears under its name only when it is whole.
 
     outtype: "f32", "f16", "bf16" or "q8_0", for 2-D weights; 1-D tensors and norms are float32 always.
-    embed_tokenizer: carry tokenizer.json whole, for tokenizers outside the two families.
+    dialect: "laya", or "llama.cpp" for the file that stock llama.cpp loads (without act head and max_len).
+    embed_tokenizer: carry tokenizer.json whole, for tokenizers outside the two families ("laya" only).
     progress: called with (bytes written, bytes in all).
 
     The same folder gives the same bytes every time. Raises CheckpointError, OutputError.
@@ -61,11 +72,15 @@ def convert(
     check_target(out)
     checkpoint = read_checkpoint(root, embed_tokenizer=embed_tokenizer)
     _refuse_own_input(checkpoint, out)
+    if dialect == llama_cpp_dialect.DIALECT:
+        check_writable(checkpoint.shape, checkpoint.tokenizer, _refusal(checkpoint))
     prove_tokenizer(checkpoint)
-    parameters = sum(tensor.size for tensor in checkpoint.tensors.values())
     source_sha256 = checkpoint.source_sha256()
+    specs = list(tensor_specs(checkpoint.shape)) if dialect == laya_dialect.DIALECT else _llama_cpp_specs(checkpoint)
+    parameters = sum(checkpoint.tensors[spec.checkpoint].size for spec in specs)
     metadata = read_metadata(root, model_name, parameters)
-    plans = [_plan(spec, checkpoint.tensors[spec.checkpoint], fidelity) for spec in tensor_specs(checkpoint.shape)]
+    plans = [_plan(spec, checkpoint.tensors[spec.checkpoint], fidelity) for spec in specs]
+    file_type = fidelity.recipe.file_type
     total, done = sum(plan.nbytes for plan in plans), 0
 
     def advance(nbytes: int) -> None:
@@ -73,16 +88,49 @@ def convert(
         done += nbytes
         progress(done, total)
 
+    remarks: tuple[str, ...] = ()
     with replacing(out) as temporary:
-        write_gguf(
-            temporary,
-            names.LAYA_ARCHITECTURE,
-            lambda writer: add_laya_keys(writer, checkpoint, metadata, fidelity.recipe.file_type, source_sha256),
-            plans,
-            advance,
-        )
+        if dialect == laya_dialect.DIALECT:
+            write_gguf(
+                temporary,
+                names.LAYA_ARCHITECTURE,
+                lambda writer: add_laya_keys(writer, checkpoint, metadata, file_type, source_sha256),
+                plans,
+                advance,
+            )
+        else:
+            model = _llama_cpp_model(checkpoint, metadata, file_type)
+            write_llama_cpp(temporary, model, plans, advance, _refusal(checkpoint))
+            remarks = tuple(llama_cpp_notes(model, checkpoint.shape.limits.max_len))
         nbytes = temporary.stat().st_size
-    return Conversion(out, source_sha256, len(plans), parameters, nbytes, fidelity)
+    return Conversion(out, source_sha256, len(plans), parameters, nbytes, fidelity, remarks)
+
+
+def _llama_cpp_specs(checkpoint: Checkpoint) -> list[TensorSpec]:
+    """The tensors of the llama.cpp dialect in the stock converter's order: shard by shard, by name."""
+    specs = llama_cpp_specs(without_act_head(checkpoint.shape))
+    return sorted(specs, key=lambda spec: (checkpoint.tensors[spec.checkpoint].path.name, spec.checkpoint))
+
+
+def _llama_cpp_model(checkpoint: Checkpoint, metadata: gguf.Metadata, file_type: int) -> LlamaCppModel:
+    def add_general(writer: gguf.GGUFWriter) -> None:
+        writer.add_type(gguf.GGUFType.MODEL)
+        metadata.set_gguf_meta_model(writer)
+
+    config = parse_json_object(checkpoint.root / ENCODER_CONFIG, checkpoint.texts[ENCODER_CONFIG])
+    return LlamaCppModel(
+        add_general=add_general,
+        file_type=file_type,
+        shape=without_act_head(checkpoint.shape),
+        tokenizer=checkpoint.tokenizer,
+        temperatures=checkpoint.agent.temperature,
+        by_options=checkpoint.agent.temperature_by_options,
+        pooling=config.get("classifier_pooling"),
+    )
+
+
+def _refusal(checkpoint: Checkpoint) -> Callable[[str], CheckpointError]:
+    return lambda message: CheckpointError(message, where=str(checkpoint.root), hint="--dialect laya holds the model")
 
 
 def prove_tokenizer(checkpoint: Checkpoint, count: int = PROBE_TEXTS) -> None:
@@ -108,9 +156,9 @@ def prove_tokenizer(checkpoint: Checkpoint, count: int = PROBE_TEXTS) -> None:
 
 def _refuse_own_input(checkpoint: Checkpoint, out: Path) -> None:
     inputs = {tensor.path for tensor in checkpoint.tensors.values()} | {
-        checkpoint.root / name for name in checkpoint.texts
+        checkpoint.root / name for name in (*checkpoint.texts, INDEX, README)
     }
-    if out.exists() and any(out.samefile(path) for path in inputs):
+    if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
         raise OutputError("is one of the checkpoint's own files", where=str(out))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gguf
 
 from layactl.checkpoint.folder import Checkpoint
-from layactl.core.tokenizer import BYTELEVEL_BPE, METASPACE, METASPACE_BPE, TokenizerData
+from layactl.convert.tokenizer_keys import add_special_ids, vocabulary
+from layactl.core.tokenizer import BYTELEVEL_BPE, TokenizerData
 from layactl.gguf_file import names
 
 
@@ -58,41 +59,17 @@ def add_laya_keys(
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: TokenizerData) -> None:
-    added = {token.id: token for token in tokenizer.added}
-    tokens, types = [], []
-    for token_id, piece in enumerate(tokenizer.pieces):
-        token = added.get(token_id)
-        if piece is None:
-            tokens.append(f"[PAD{token_id}]")
-            types.append(names.TYPE_UNUSED)
-        elif token is None:
-            tokens.append(piece)
-            types.append(names.TYPE_NORMAL)
-        elif token.control:
-            tokens.append(piece)
-            types.append(names.TYPE_CONTROL)
-        else:
-            # gguf's converters spell user-defined pieces with real spaces; the reader turns them back.
-            tokens.append(piece.replace(METASPACE, " ") if tokenizer.family == METASPACE_BPE else piece)
-            types.append(names.TYPE_USER_DEFINED)
-    special = tokenizer.special
+    tokens, types = vocabulary(tokenizer)
     writer.add_string(names.TOKENIZER_MODEL, "gpt2")
     writer.add_string(names.TOKENIZER_PRE, "modern-bert")
     writer.add_array(names.TOKENS, tokens)
     writer.add_array(names.TOKEN_TYPES, types)
     if tokenizer.merges:
         writer.add_array(names.MERGES, list(tokenizer.merges))
-    writer.add_uint32(names.BOS_TOKEN_ID, special.cls)
-    writer.add_uint32(names.EOS_TOKEN_ID, special.sep)
-    if special.unk is not None:
-        writer.add_uint32(names.UNK_TOKEN_ID, special.unk)
-    writer.add_uint32(names.SEP_TOKEN_ID, special.sep)
-    if special.pad is not None:
-        writer.add_uint32(names.PAD_TOKEN_ID, special.pad)
-    writer.add_uint32(names.MASK_TOKEN_ID, special.mask)
+    add_special_ids(writer, tokenizer.special)
     for key in (names.ADD_BOS, names.ADD_EOS, names.ADD_SEP):
         writer.add_bool(key, True)
-    writer.add_uint32(names.MARKER_TOKEN_ID, special.mask)
+    writer.add_uint32(names.MARKER_TOKEN_ID, tokenizer.special.mask)
     writer.add_string(names.LAYA_TOKENIZER, tokenizer.family)
     if tokenizer.family == BYTELEVEL_BPE:
         writer.add_string(names.LAYA_NORMALIZER, tokenizer.normalizer)

@@ -8,8 +8,10 @@ from typing import Any
 import gguf
 import yaml
 
+from layactl.durable import readable_name
 from layactl.errors import CheckpointError
 
+README = "README.md"
 _MAX_README_BYTES = 16 * 2**20
 
 
@@ -19,7 +21,7 @@ def read_metadata(root: Path, model_name: str | None, parameters: int) -> gguf.M
     Raises CheckpointError when the front matter cannot be read.
     """
     # The folder's absolute name, so that `convert .` names the model as `convert ../folder` does.
-    resolved = root.resolve()
+    resolved = Path(readable_name(root.resolve()))
     metadata = gguf.Metadata.apply_metadata_heuristic(gguf.Metadata(), _model_card(root), {}, resolved, parameters)
     metadata.name = model_name or metadata.name or resolved.name
     metadata.size_label = metadata.size_label or gguf.size_label(parameters, parameters, 0, 0)
@@ -27,7 +29,7 @@ def read_metadata(root: Path, model_name: str | None, parameters: int) -> gguf.M
 
 
 def _model_card(root: Path) -> dict[str, Any]:
-    readme = root / "README.md"
+    readme = root / README
     try:
         if readme.is_file() and readme.stat().st_size > _MAX_README_BYTES:
             raise CheckpointError("README.md is larger than 16 MiB", where=str(readme))

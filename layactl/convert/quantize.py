@@ -12,7 +12,7 @@ from layactl.convert.tensor_stream import Fidelity, plan_tensor
 from layactl.durable import check_target, replacing
 from layactl.errors import GgufError, OutputError
 from layactl.gguf_file import names
-from layactl.gguf_file.laya_dialect import read_model
+from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
 from layactl.gguf_file.rewrite import copied, rewrite_gguf
 from layactl.gguf_file.writer import TensorPlan

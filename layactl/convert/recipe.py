@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from layactl.core.weights import FloatArray
+from layactl.gguf_file.llama_cpp_names import TYPE_EMBEDDINGS
 
 _TYPES = gguf.GGMLQuantizationType
 _F32, _F16 = _TYPES.F32, _TYPES.F16
+_ALWAYS_F32 = ("_norm.weight", TYPE_EMBEDDINGS)
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Recipe:
 
     def type_of(self, name: str, shape: tuple[int, ...]) -> gguf.GGMLQuantizationType:
         """1-D tensors, norms and everything that is no `.weight` stay F32; rows that do not fill blocks stay F16."""
-        if len(shape) == 1 or name.endswith("_norm.weight") or not name.endswith(".weight"):
+        if len(shape) == 1 or name.endswith(_ALWAYS_F32) or not name.endswith(".weight"):
             return _F32
         if name.startswith(self.keep_wide):
             return _F16
@@ -45,7 +47,10 @@ _ALL = (
     # The recipe whose accuracy is published (specification, "Converting without Python"): what a single token or a
     # single option hangs on stays wide.
     Recipe(
-        "q8_0-mixed", _TYPES.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0, ("token_embd.", "type_emb.", "scorer.", "act_head.")
+        "q8_0-mixed",
+        _TYPES.Q8_0,
+        gguf.LlamaFileType.MOSTLY_Q8_0,
+        ("token_embd.", "type_emb.", "scorer.", "cls.", "act_head."),
     ),
 )
 RECIPES = {recipe.name: recipe for recipe in _ALL}
@@ -60,7 +65,8 @@ def encode(values: FloatArray, kind: gguf.GGMLQuantizationType) -> npt.NDArray[A
     if kind == _F16:
         with np.errstate(over="ignore"):
             return values.astype(np.float16)
-    return np.asarray(gguf.quants.quantize(values, kind))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(gguf.quants.quantize(values, kind))
 
 
 def decode(stored: npt.NDArray[Any], kind: gguf.GGMLQuantizationType) -> FloatArray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from layactl.convert.cache import CachedModel, cached_conversion
+from layactl.durable import readable_name
 from layactl.gguf_file.reader import GgufFile
 
 
@@ -31,6 +32,6 @@ def resolve_model(
     Raises GgufError, CheckpointError, OutputError.
     """
     if not path.is_dir():
-        return ResolvedModel(GgufFile(path), path.name.removesuffix(".gguf"))
+        return ResolvedModel(GgufFile(path), readable_name(path.name.removesuffix(".gguf")))
     cached = cached_conversion(path, outtype, cache_dir, progress)
-    return ResolvedModel(cached.file, path.resolve().name, cached)
+    return ResolvedModel(cached.file, readable_name(path.resolve().name), cached)

@@ -1,4 +1,4 @@
-"""Logits -> probabilities: temperatures by question type and option count, softmax and confidence in double.
+"""Logits -> probabilities: temperatures by question type and option count, softmax, Platt and confidence in double.
 
 Specification, "Calibration rules"; reference functions `agent._decode_answers`, `common.clamp_temperature`,
 `common.temp_bucket`, `common.confidence_from_probs`.
@@ -112,10 +112,19 @@ def reference_calibration(
 
 def softmax(logits: Sequence[float], temperature: float) -> list[float]:
     """softmax(logits / temperature) in double."""
-    top = max(logits) / temperature
-    exps = [math.exp(z / temperature - top) for z in logits]
+    # The difference first: a quotient alone overflows for the smallest temperatures a spec may name.
+    top = max(logits)
+    exps = [math.exp((z - top) / temperature) for z in logits]
     total = math.fsum(exps)
     return [e / total for e in exps]
+
+
+def platt(a: float, b: float, logit: float) -> float:
+    """sigmoid(a z + b) in double: the probability that a router calibration gives the raw logit z."""
+    x = a * logit + b
+    # exp of a negative number cannot overflow.
+    small = math.exp(-abs(x))
+    return 1.0 / (1.0 + small) if x >= 0 else small / (1.0 + small)
 
 
 def confidence(rule: str, question_type: str, probabilities: Sequence[float]) -> float:

@@ -22,7 +22,7 @@ class JsonObject:
     field: str = ""
 
     def error(self, key: str, message: str) -> LayactlError:
-        return self.error_type(f"{self.dotted(key)} {message}", where=self.where)
+        return self.error_type(f"{self.dotted(key):.120} {message}", where=self.where)
 
     def dotted(self, key: str) -> str:
         return f"{self.field}.{key}" if self.field else key

@@ -9,6 +9,8 @@ MAX_LAYERS = 65_536
 MAX_VOCAB = 2**24
 MAX_WIDTH = 2**20
 MAX_COUNT = 2**31 - 1
+# CLS, SEP, one option's marker, SEP: nothing shorter holds a question.
+MIN_MAX_LEN = 4
 # A GGUF holds these numbers as float32.
 MIN_FLOAT, MAX_FLOAT = 1e-30, 1e30
 
@@ -91,7 +93,7 @@ def shape_problem(shape: ModelShape) -> tuple[str, str] | None:
         ("global_attn_every_n_layers", 1 <= encoder.global_every <= MAX_COUNT, f"{encoder.global_every}"),
         ("head_layers", 0 <= head.layers <= MAX_LAYERS, f"{head.layers} layers"),
         ("act_costs", 0 <= head.act_classes <= 4096, f"{head.act_classes} act classes"),
-        ("max_len", 4 <= limits.max_len <= 2**20, f"{limits.max_len} tokens"),
+        ("max_len", MIN_MAX_LEN <= limits.max_len <= 2**20, f"{limits.max_len} tokens"),
         ("head_max_len", 1 <= limits.head_max_len <= 2**20, f"{limits.head_max_len} tokens"),
     )
     for field, sound, found in checks:

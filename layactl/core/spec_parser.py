@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from layactl.core import strict_json
-from layactl.core.calibration import Calibration, bucket_span, find_bucket
+from layactl.core.calibration import UNCALIBRATED_VERSION, Calibration, bucket_span, find_bucket
 from layactl.core.decision_spec import (
     CARD_RENDERER,
     CARD_SCHEMA,
@@ -26,21 +27,56 @@ from layactl.core.decision_spec import (
 from layactl.core.json_fields import JsonObject
 from layactl.errors import RequestError, SpecError
 
-# layout -> (input contracts, special-token rules, default confidence, most options, clamp); the first of each is the
-# default.
-_LAYOUTS: dict[str, tuple[tuple[str, ...], tuple[str, ...], str, int, tuple[float, float]]] = {
-    "laya": (("laya-v1", "laya-router-v1"), (MASK_TO_SPACE, ESCAPE_CONTROL), "laya", 20, (0.5, 5.0)),
-    "semif-letters": (("semif-v1",), ("escape",), "typesafe", 16, (0.05, 20.0)),
-    "clef": (("clef-v1",), ("parse",), "max_p", 255, (0.05, 20.0)),
+
+@dataclass(frozen=True)
+class _LayoutRules:
+    """What a spec of one layout may say; the first contract and special-token rule are the defaults.
+
+    plans: () where this version does not know them; clamp: of temperatures, where the spec names none.
+    """
+
+    contracts: tuple[str, ...]
+    special_tokens: tuple[str, ...]
+    plans: tuple[str, ...]
+    confidence: str
+    max_options: int
+    clamp: tuple[float, float]
+
+
+_LAYOUTS = {
+    "laya": _LayoutRules(
+        contracts=("laya-v1", "laya-router-v1"),
+        special_tokens=(MASK_TO_SPACE, ESCAPE_CONTROL),
+        plans=("sequential", "packed"),
+        confidence="laya",
+        max_options=20,
+        clamp=(0.5, 5.0),
+    ),
+    "semif-letters": _LayoutRules(
+        contracts=("semif-v1",),
+        special_tokens=("escape",),
+        plans=(),
+        confidence="typesafe",
+        max_options=16,
+        clamp=(0.05, 20.0),
+    ),
+    "clef": _LayoutRules(
+        contracts=("clef-v1",),
+        special_tokens=("parse",),
+        plans=("joint",),
+        confidence="max_p",
+        max_options=255,
+        clamp=(0.05, 20.0),
+    ),
 }
-RUNNABLE_LAYOUTS = ("laya",)
 _CONFIDENCE = ("laya", "typesafe", "max_p")
-_PLANS = ("sequential", "packed", "joint")
 FOREIGN_KERNELS = ("default", "blas", "repack", "repack+blas")
 OWN_KERNELS = ("reference", "onednn", "onednn-bf16", "int8")
 KERNELS = ("auto", *FOREIGN_KERNELS, *OWN_KERNELS)
 _QUESTION_TYPES = ("choice", "score", "noul")
 _MAX_CANDIDATES = 16
+# Counts of a spec are signed 32-bit numbers in the engines that read it.
+_MAX_COUNT = 2**31 - 1
 
 ParseQuestion = Callable[[str, Any], Any]
 
@@ -56,30 +92,32 @@ def parse_spec(
     Raises SpecError.
     """
     root = _document(text, where)
-    if root.get("spec_version") is None and _is_sidecar(root):
+    if _is_sidecar(root):
         return _sidecar(root, text, source, model_id, parse_question)
     version = root.integer("spec_version")
     if version != SPEC_VERSION:
         raise root.error("spec_version", f"is {version}; only {SPEC_VERSION} is understood")
     layout = _one_of(root, "layout", tuple(_LAYOUTS))
-    contracts, tokens, confidence, most_options, clamp = _LAYOUTS[layout]
-    contract = _one_of(root, "input_contract", contracts, contracts[0])
-    special_tokens = _one_of(root, "special_tokens", tokens, tokens[0])
+    rules = _LAYOUTS[layout]
+    contract = _one_of(root, "input_contract", rules.contracts, rules.contracts[0])
+    special_tokens = _one_of(root, "special_tokens", rules.special_tokens, rules.special_tokens[0])
     if contract == "laya-router-v1" and special_tokens != ESCAPE_CONTROL:
         raise root.error("special_tokens", f"must be {ESCAPE_CONTROL} with input_contract laya-router-v1")
     limits = root.object("limits", {})
-    max_options = min(most_options, _positive(limits, "max_options", most_options))
+    max_options = _limit(limits, "max_options", rules.max_options)
+    # The defaults are made from the shipped calibration, which may hold what a spec may not say (a temperature of 0).
+    calibration = shipped if source == "default" else _calibration(root, shipped, rules.clamp, max_options)
     return DecisionSpec(
         layout=layout,
         model_id=root.text("model_id", model_id),
         model_version=root.text("model_version", ""),
         input_contract=contract,
         special_tokens=special_tokens,
-        confidence=_one_of(root, "confidence", _CONFIDENCE, confidence),
+        confidence=_one_of(root, "confidence", _CONFIDENCE, rules.confidence),
         max_options=max_options,
-        max_candidates=min(_MAX_CANDIDATES, _positive(limits, "max_candidates", _MAX_CANDIDATES)),
-        calibration=_calibration(root, shipped, clamp, max_options, text),
-        plan=_plan(root.object("plan", {})),
+        max_candidates=_limit(limits, "max_candidates", _MAX_CANDIDATES),
+        calibration=calibration,
+        plan=_plan(root.object("plan", {}), rules.plans),
         router=_router(root, parse_question),
         text=text,
         source=source,
@@ -88,7 +126,7 @@ def parse_spec(
 
 def default_spec_text(layout: str, model_id: str, shipped: Calibration) -> str:
     """The spec of an unstamped file, as JSON text."""
-    contracts, tokens, confidence, _, _ = _LAYOUTS[layout]
+    rules = _LAYOUTS[layout]
     calibration: dict[str, Any] = {"method": "none"}
     if shipped.calibrated:
         calibration = {
@@ -102,10 +140,10 @@ def default_spec_text(layout: str, model_id: str, shipped: Calibration) -> str:
             "spec_version": SPEC_VERSION,
             "model_id": model_id,
             "layout": layout,
-            "input_contract": contracts[0],
-            "special_tokens": tokens[0],
+            "input_contract": rules.contracts[0],
+            "special_tokens": rules.special_tokens[0],
             "calibration": calibration,
-            "confidence": confidence,
+            "confidence": rules.confidence,
         }
     )
 
@@ -121,7 +159,7 @@ def _document(text: str, where: str) -> JsonObject:
 
 
 def _is_sidecar(root: JsonObject) -> bool:
-    return "temperature" in root.values and "layout" not in root.values
+    return "temperature" in root.values and not {"spec_version", "layout"} & set(root.values)
 
 
 def _sidecar(root: JsonObject, text: str, source: str, model_id: str, parse_question: ParseQuestion) -> DecisionSpec:
@@ -136,10 +174,19 @@ def _sidecar(root: JsonObject, text: str, source: str, model_id: str, parse_ques
         model_id=model_id,
         parse_question=parse_question,
     )
-    version = root.text("version", f"cal-{hashlib.sha256(text.encode('utf-8')).hexdigest()[:12]}")
-    calibration = Calibration(version, _temperatures(root), _LAYOUTS["laya"][4])
+    temperature = root.get("temperature")
+    if not isinstance(temperature, dict):
+        temperature = {"all": _temperature(root, "temperature", temperature)}
+    # The file is another tool's: a version that is no text, or that would read as "uncalibrated", names nothing.
+    version = root.get("version")
+    named = isinstance(version, str) and version not in ("", UNCALIBRATED_VERSION)
+    calibration = Calibration(
+        version if named else _version_of(temperature),
+        _temperatures(root.inside(temperature, "temperature")),
+        base.calibration.clamp,
+    )
     _check_coverage(root, calibration, base.max_options)
-    return DecisionSpec(**{**vars(base), "calibration": calibration, "text": text})
+    return replace(base, calibration=calibration, text=text)
 
 
 def _one_of(fields: JsonObject, key: str, allowed: tuple[str, ...], default: str | None = None) -> str:
@@ -149,15 +196,20 @@ def _one_of(fields: JsonObject, key: str, allowed: tuple[str, ...], default: str
     return value
 
 
-def _positive(fields: JsonObject, key: str, default: int) -> int:
+def _count(fields: JsonObject, key: str, default: int) -> int:
     value = fields.integer(key, default)
-    if value < 1:
-        raise fields.error(key, f"must be at least 1, not {value}")
+    if not 0 <= value <= _MAX_COUNT:
+        raise fields.error(key, f"must be between 0 and {_MAX_COUNT}, not {value}")
     return value
 
 
+def _limit(limits: JsonObject, key: str, most: int) -> int:
+    """A limit of the spec, never above the one it is meant to lower; 0 or none at all leaves that one."""
+    return min(most, _count(limits, key, 0) or most)
+
+
 def _calibration(
-    root: JsonObject, shipped: Calibration, layout_clamp: tuple[float, float], max_options: int, text: str
+    root: JsonObject, shipped: Calibration, layout_clamp: tuple[float, float], max_options: int
 ) -> Calibration:
     if "calibration" not in root.values:
         return shipped
@@ -166,43 +218,55 @@ def _calibration(
     block = root.object("calibration")
     method = _one_of(block, "method", ("none", "temperature"))
     required = _boolean(block, "required", False)
-    clamp = _clamp(block, layout_clamp)
+    uncalibrated = Calibration(clamp=_clamp(block, layout_clamp))
+    temperature = block.object("temperature", {})
+    table = _temperatures(temperature)
+    version = _version(block, temperature.values)
     if method == "none":
         if required:
             raise block.error("required", 'is true, but method "none" calibrates nothing')
-        return Calibration(clamp=clamp)
-    version = block.text("version", f"cal-{hashlib.sha256(text.encode('utf-8')).hexdigest()[:12]}")
-    calibration = Calibration(version, _temperatures(block), clamp)
+        return uncalibrated
+    calibration = replace(uncalibrated, version=version, temperature=table) if table else uncalibrated
     if required:
         _check_coverage(block, calibration, max_options)
     return calibration
 
 
+def _version(block: JsonObject, temperature: dict[str, Any]) -> str:
+    version = block.text("version", "")
+    if version == UNCALIBRATED_VERSION:
+        raise block.error("version", f'is "{UNCALIBRATED_VERSION}", which answers say of a model without calibration')
+    return version or _version_of(temperature)
+
+
+def _version_of(temperature: dict[str, Any]) -> str:
+    """What a calibration without a version is called: the same temperatures always get the same name."""
+    return f"cal-{hashlib.sha256(strict_json.dumps(temperature).encode('utf-8')).hexdigest()[:12]}"
+
+
 def _boolean(fields: JsonObject, key: str, default: bool) -> bool:
-    value = fields.values.get(key, default)
+    value = fields.get(key)
+    if value is None:
+        return default
     if not isinstance(value, bool):
         raise fields.error(key, f"must be true or false, not {value!r:.60}")
     return value
 
 
 def _clamp(block: JsonObject, default: tuple[float, float]) -> tuple[float, float]:
-    if block.get("clamp") is None:
+    if "clamp" not in block.values:
         return default
-    bounds = block.items("clamp")
-    if len(bounds) != 2:
-        raise block.error("clamp", "must be [lowest, highest]")
+    bounds = block.get("clamp")
+    if not isinstance(bounds, list) or len(bounds) != 2:
+        raise block.error("clamp", f"must be [lowest, highest], not {bounds!r:.60}")
     low, high = (block.as_number(f"clamp[{i}]", bound) for i, bound in enumerate(bounds))
     if not 0 < low <= high:
         raise block.error("clamp", f"[{low:g}, {high:g}] must be positive and in order")
     return low, high
 
 
-def _temperatures(block: JsonObject) -> dict[str, dict[str, float]]:
-    """{"noul": {"2": 1.37}, "all": {"*": 1.3}}; a number in place of either level stands for "*" or "all"."""
-    value = block.get("temperature")
-    if not isinstance(value, dict):
-        return {"all": {"*": _temperature(block, "temperature", value)}}
-    types = block.object("temperature")
+def _temperatures(types: JsonObject) -> dict[str, dict[str, float]]:
+    """{"noul": {"2": 1.37}, "all": {"*": 1.3}}; a number in place of the buckets stands for "*"."""
     table: dict[str, dict[str, float]] = {}
     for kind, buckets in types.values.items():
         if kind not in (*_QUESTION_TYPES, "all"):
@@ -233,13 +297,18 @@ def _check_coverage(block: JsonObject, calibration: Calibration, max_options: in
             raise block.error("temperature", f"is required but has none for {kind} with {options} options")
 
 
-def _plan(block: JsonObject) -> PlanSpec:
-    threads = None if block.get("n_threads") is None else _positive(block, "n_threads", 1)
-    kernels = block.values.get("kernels", "auto")
+def _plan(block: JsonObject, plans: tuple[str, ...]) -> PlanSpec:
+    name = PlanSpec.name
+    if "name" in block.values:
+        name = _one_of(block, "name", plans) if plans else block.text("name")
+    kernels = block.values.get("kernels", PlanSpec.kernels)
     if kernels not in KERNELS:
         raise block.error("kernels", f"is {kernels!r:.60}; one of: {', '.join(KERNELS)}")
     recipe = None if block.get("recipe") is None else block.text("recipe")
-    return PlanSpec(_one_of(block, "name", _PLANS, "sequential"), kernels, recipe, threads)
+    threads = None if block.get("n_threads") is None else _count(block, "n_threads", 0)
+    if threads == 0:
+        raise block.error("n_threads", "must be at least 1, not 0")
+    return PlanSpec(name, kernels, recipe, threads)
 
 
 def _router(root: JsonObject, parse_question: ParseQuestion) -> RouterSpec:
@@ -248,9 +317,7 @@ def _router(root: JsonObject, parse_question: ParseQuestion) -> RouterSpec:
     block = root.object("router")
     _one_of(block, "card_schema", (CARD_SCHEMA,), CARD_SCHEMA)
     _one_of(block, "card_renderer", (CARD_RENDERER,), CARD_RENDERER)
-    max_card_tokens = None if block.get("max_card_tokens") is None else block.integer("max_card_tokens")
-    if max_card_tokens is not None and max_card_tokens < 0:
-        raise block.error("max_card_tokens", f"must not be negative, not {max_card_tokens}")
+    max_card_tokens = None if block.get("max_card_tokens") is None else _count(block, "max_card_tokens", 0)
     return RouterSpec(_router_question(block, parse_question), max_card_tokens, _platt(block))
 
 
@@ -259,6 +326,8 @@ def _router_question(block: JsonObject, parse_question: ParseQuestion) -> Mappin
         return ROUTER_QUESTION
     question = block.object("question")
     _one_of(question, "type", ("noul",))
+    if not question.text("instructions").strip():
+        raise question.error("instructions", "must not be blank")
     # The criteria are part of the prompt; without them the built-in ones are.
     definition = {**question.values}
     if definition.get("criteria") is None:
@@ -274,6 +343,5 @@ def _platt(block: JsonObject) -> tuple[float, float] | None:
     if block.get("calibration") is None:
         return None
     calibration = block.object("calibration")
-    if _one_of(calibration, "method", ("none", "platt")) == "none":
-        return None
+    _one_of(calibration, "method", ("platt",))
     return calibration.number("a"), calibration.number("b")

@@ -77,7 +77,7 @@ def loads_strict(data: bytes | str) -> Any:
     except json.JSONDecodeError as error:
         # Cutting the text makes an error of its own at the cut; one before it came first in the document.
         if error.pos < len(sound.rstrip()) and not error.msg.startswith("Unterminated string"):
-            _malformed(error.msg, error.pos)
+            _refuse(error)
     _malformed(message, position)
 
 
@@ -100,7 +100,14 @@ def _parse(text: str) -> Any:
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        _malformed(error.msg, error.pos)
+        _refuse(error)
+
+
+def _refuse(error: json.JSONDecodeError) -> NoReturn:
+    # The one spelling of a number that is none which Python's parser does not know.
+    if error.doc.startswith("-NaN", error.pos):
+        _parse_constant("-NaN")
+    _malformed(error.msg, error.pos)
 
 
 def _malformed(message: str, position: int) -> NoReturn:

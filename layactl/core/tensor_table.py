@@ -6,6 +6,7 @@ weight; a GGUF stores the dimensions reversed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from layactl.core.model_shape import ModelShape
@@ -76,8 +77,8 @@ class TensorSpec:
     shape: tuple[int, ...]
 
 
-def tensor_specs(shape: ModelShape) -> list[TensorSpec]:
-    """All tensors of a model, in file order."""
+def tensor_specs(shape: ModelShape) -> Iterator[TensorSpec]:
+    """All tensors of a model, in file order; lazily, since a damaged file may claim any number of layers."""
     d = shape.encoder.hidden
     sizes = {
         "V": shape.encoder.vocab_size,
@@ -95,21 +96,18 @@ def tensor_specs(shape: ModelShape) -> list[TensorSpec]:
 
     def rows(
         table: tuple[tuple[str, str, tuple[str, ...]], ...], checkpoint_prefix: str = "", gguf_prefix: str = ""
-    ) -> list[TensorSpec]:
-        return [
-            TensorSpec(checkpoint_prefix + name, gguf_prefix + gguf, tuple(sizes[dim] for dim in dims))
-            for name, gguf, dims in table
-        ]
+    ) -> Iterator[TensorSpec]:
+        for name, gguf, dims in table:
+            yield TensorSpec(checkpoint_prefix + name, gguf_prefix + gguf, tuple(sizes[dim] for dim in dims))
 
-    specs = rows(_EMBEDDINGS)
+    yield from rows(_EMBEDDINGS)
     for n in range(shape.encoder.layers):
         # Layer 0 follows the embedding norm directly and has no norm of its own.
         table = _ENCODER_LAYER[1:] if n == 0 else _ENCODER_LAYER
-        specs += rows(table, ENCODER_LAYER.format(n=n), f"blk.{n}.")
-    specs += rows(_AFTER_ENCODER)
+        yield from rows(table, ENCODER_LAYER.format(n=n), f"blk.{n}.")
+    yield from rows(_AFTER_ENCODER)
     for n in range(shape.head.layers):
-        specs += rows(_HEAD_LAYER, HEAD_LAYER.format(n=n), f"head.{n}.")
-    specs += rows(_SCORER)
+        yield from rows(_HEAD_LAYER, HEAD_LAYER.format(n=n), f"head.{n}.")
+    yield from rows(_SCORER)
     if shape.head.act_classes:
-        specs += rows(_ACT_HEAD)
-    return specs
+        yield from rows(_ACT_HEAD)

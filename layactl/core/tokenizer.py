@@ -7,6 +7,7 @@ tables; only the data is ours.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ BYTELEVEL_BPE = "bytelevel-bpe"
 # family's name would have it build the wrong tokenizer.
 EMBEDDED = "huggingface-json"
 METASPACE = "\u2581"
+
+_UNUSED_TOKEN = re.compile(r"<unused[0-9]+>|\[unused[0-9]+\]")
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,27 @@ class TokenizerData:
 
 
 class Tokenizer:
-    """Encodes text without adding special tokens; safe to share between threads."""
+    """Encodes text without adding special tokens; safe to share between threads.
+
+    mask_text: the text that would place a marker; control_texts: the texts of all control tokens, of the added tokens
+    named <unusedN> or [unusedN], and the mask's: what user text must not hold where escape-control is in force.
+    """
 
     def __init__(self, data: TokenizerData) -> None:
         """Raises ValueError when the data does not make a tokenizer."""
         self.special = data.special
         mask = data.pieces[data.special.mask]
-        if mask is None:
+        if not mask:
             raise ValueError(f"the mask id {data.special.mask} has no text")
         self.mask_text: str = mask
+        self.control_texts = frozenset(
+            {mask}
+            | {
+                token.content
+                for token in data.added
+                if token.content and (token.control or _UNUSED_TOKEN.fullmatch(token.content))
+            }
+        )
         if data.huggingface_json is not None:
             self._pipeline = from_huggingface_json(data.huggingface_json)
             highest = max(self._pipeline.get_vocab(with_added_tokens=True).values(), default=0)
@@ -101,7 +116,7 @@ def from_huggingface_json(text: str) -> tokenizers.Tokenizer:
     try:
         pipeline = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises bare Exception
-        raise ValueError(str(error)) from error
+        raise ValueError(f"{error!s:.200}") from error
     pipeline.no_padding()
     pipeline.no_truncation()
     return pipeline
@@ -117,7 +132,7 @@ def _rebuild(data: TokenizerData) -> tokenizers.Tokenizer:
     try:
         model = models.BPE(vocab, merges, byte_fallback=metaspace, fuse_unk=metaspace, unk_token=unk)
     except Exception as error:  # the library raises bare Exception, e.g. for a merge outside the vocabulary
-        raise ValueError(str(error)) from error
+        raise ValueError(f"{error!s:.200}") from error
     pipeline = tokenizers.Tokenizer(model)
     if metaspace:
         pipeline.normalizer = normalizers.Replace(" ", METASPACE)

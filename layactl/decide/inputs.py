@@ -13,14 +13,17 @@ from typing import IO, Any, cast
 from layactl.core import strict_json
 from layactl.decide.ask import parse_asks
 from layactl.decide.presets import preset_questions
-from layactl.engine.request import MAX_BODY_BYTES
+from layactl.engine.request import MAX_BODY_BYTES, body_too_large
 from layactl.errors import RequestError, UsageError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def gather_questions(file: Path | None, asks: Sequence[str], presets: Sequence[str]) -> dict[str, Any]:
-    """The questions of all sources together. Raises UsageError, also when two share an id."""
+    """The questions of all sources together.
+
+    Raises UsageError, also when two share an id, and RequestError for shorthand that is no Unicode text.
+    """
     sources = [preset_questions(name) for name in presets]
     if file is not None:
         sources.append(_questions_file(file))
@@ -31,6 +34,7 @@ def gather_questions(file: Path | None, asks: Sequence[str], presets: Sequence[s
             if question_id in questions:
                 raise UsageError(f"two questions are called {question_id!r}")
             questions[question_id] = definition
+    strict_json.check_value(questions, "questions")
     return questions
 
 
@@ -44,12 +48,20 @@ def gather_state(text: str | None, state: str | None, state_file: Path | None) -
         found = "no state is given" if not given else "more than one state is given"
         raise UsageError(found, hint="give one of TEXT, --state JSON or --state-file FILE")
     if text is not None:
-        return _decode(sys.stdin.buffer.read(MAX_BODY_BYTES + 1), "standard input") if text == "-" else text
+        return _decode(read_body(text), "standard input") if text == "-" else text
     if state is not None:
         return _parse_json(state.encode("utf-8", "surrogateescape"), "--state")
     assert state_file is not None
     data = _read_file(state_file)
     return _parse_json(data, str(state_file)) if state_file.suffix == ".json" else _decode(data, str(state_file))
+
+
+def read_body(name: str) -> bytes:
+    """The bytes of a file, or of standard input for "-"; of one over the 1 MiB limit just enough to show that it is.
+
+    Raises UsageError.
+    """
+    return sys.stdin.buffer.read(MAX_BODY_BYTES + 1) if name == "-" else _read_file(Path(name))
 
 
 def _questions_file(path: Path) -> dict[str, Any]:
@@ -60,6 +72,8 @@ def _questions_file(path: Path) -> dict[str, Any]:
 
 
 def _parse_json(data: bytes, where: str) -> Any:
+    if len(data) > MAX_BODY_BYTES:
+        raise body_too_large()
     try:
         return strict_json.loads_strict(data)
     except RequestError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,22 +15,28 @@ import orjson
 from layactl import __version__
 from layactl.core import strict_json
 from layactl.decide.inputs import LineSource, is_file
-from layactl.durable import check_target, replacing, sync
+from layactl.durable import check_target, readable_name, replacing, sync
 from layactl.engine.model import Model
 from layactl.engine.request import body_too_large, parse_body, parse_request
 from layactl.errors import OutputError, RequestError, UsageError
+from layactl.router.request import parse_router
+from layactl.router.score import Router
 
 _RUN_FORMAT = "layactl-decide-run/1"
 
 
 @dataclass(frozen=True)
 class LineOptions:
-    """What every line of a run shares. questions: for lines without a `questions` key, None where none were given."""
+    """What every line of a run shares.
+
+    questions: for lines without a `questions` key, None where none were given; allow_uncalibrated: of router lines.
+    """
 
     questions: dict[str, Any] | None
     truncation: str
     debug: bool
     digits: int | None
+    allow_uncalibrated: bool = False
 
 
 @dataclass
@@ -63,22 +69,23 @@ def run(
 
     sink: takes each output line, newline included; tick: called after each line; log: told of internal errors.
     """
+    router = Router(model, allow_uncalibrated=options.allow_uncalibrated)
     already = count.lines
     number = 0
     for number, line in enumerate(source, start=1):
         if number <= already:
             continue
-        record, refused = _answer(model, line, number, options, log)
+        record, refused = _answer(model, router, line, number, options, log)
         sink(strict_json.dumps(record).encode("utf-8") + b"\n")
         count.refused += refused
         count.answered += not refused
         tick()
     if number < already:
-        raise OutputError(f"holds {already} lines, but the input only {number}")
+        raise OutputError(f"the output holds {already} lines, but the input only {number}", where=source.name)
 
 
 def _answer(
-    model: Model, line: bytes | None, number: int, options: LineOptions, log: Callable[[str], None]
+    model: Model, router: Router, line: bytes | None, number: int, options: LineOptions, log: Callable[[str], None]
 ) -> tuple[dict[str, Any], bool]:
     line_id: Any = number
     try:
@@ -89,10 +96,14 @@ def _answer(
         body = parse_body(line)
         if isinstance(body.get("id"), (str, int, float)):
             line_id = body["id"]
-        if options.questions is not None:
-            body.setdefault("questions", options.questions)
         body.setdefault("truncation", options.truncation)
-        response = model.respond(parse_request(body, model.layout, model.spec), debug=options.debug)
+        if "candidates" in body:
+            router.require_calibration()
+            response = router.score(parse_router(body, model.spec), debug=options.debug)
+        else:
+            if options.questions is not None:
+                body.setdefault("questions", options.questions)
+            response = model.respond(parse_request(body, model.layout, model.spec), debug=options.debug)
         return {"id": line_id, **rounded(response, options.digits)}, False
     except RequestError as error:
         problem = error
@@ -103,7 +114,9 @@ def _answer(
 
 
 def rounded(response: dict[str, Any], digits: int | None) -> dict[str, Any]:
-    """The response with the answers' numbers rounded to `digits` (None: as they are; debug stays as it is)."""
+    """The response with the numbers of its answers or scores rounded to `digits` (None: as they are; debug stays as it
+    is).
+    """
     if digits is None:
         return response
 
@@ -114,6 +127,8 @@ def rounded(response: dict[str, Any], digits: int | None) -> dict[str, Any]:
             return {k: v if k in ("debug", "legend", "choice") else shorten(v) for k, v in value.items()}
         return value
 
+    if "scores" in response:
+        return response | {"scores": [shorten(score) for score in response["scores"]]}
     return response | {"answers": {k: shorten(answer) for k, answer in response["answers"].items()}}
 
 
@@ -135,13 +150,13 @@ def file_sink(
 ) -> Iterator[tuple[LineSink, RunCount]]:
     """An output file and its sidecar, new or continued.
 
-    runtime: the model's `runtime` block, which the answers depend on as much as on the file. The sidecar records all that
-    the lines depend on; --resume is refused when any of it differs. A torn last line is cut off.
+    runtime: the model's `runtime` block, which the answers depend on as much as on the file. The sidecar records all
+    that the lines depend on; --resume is refused when any of it differs. A torn last line is cut off.
     Raises UsageError, OutputError.
     """
     check_target(path)
-    _refuse_input(path, model, source)
-    sidecar = path.with_name(path.name.removesuffix(".jsonl") + ".meta.json")
+    refuse_inputs(path, {"the input": source, "the model": str(model)})
+    sidecar = _sidecar(path)
     meta = _meta(model, source, options) | {"runtime": runtime}
     if resume and not is_file(source):
         raise UsageError("--resume needs an input file, not a stream", where=f"--jsonl {source}")
@@ -170,23 +185,30 @@ def file_sink(
         raise OutputError(f"cannot be written: {error.strerror}", where=str(path)) from error
 
 
-def _refuse_input(path: Path, model: Path, source: str) -> None:
-    for name, taken in ((source, "the input"), (str(model), "the model")):
-        if name != "-" and path.exists() and Path(name).exists() and path.samefile(name):
-            raise UsageError(f"is {taken} itself", where=f"-o {path}")
+def _sidecar(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(".jsonl") + ".meta.json")
+
+
+def refuse_inputs(path: Path, inputs: Mapping[str, str]) -> None:
+    """Neither an output nor its sidecar may replace what the run reads: {what it is: file}. Raises UsageError."""
+    for target in (path, _sidecar(path)):
+        for what, name in inputs.items():
+            if name != "-" and target.exists() and Path(name).exists() and target.samefile(name):
+                raise UsageError(f"is {what} itself", where=str(target))
 
 
 def _meta(model: Path, source: str, options: LineOptions) -> dict[str, Any]:
     return {
         "format": _RUN_FORMAT,
         "layactl": __version__,
-        "input": {"path": source, "sha256": _sha256(Path(source)) if is_file(source) else None},
-        "model": {"path": str(model), "sha256": _sha256(model)},
+        "input": {"path": readable_name(source), "sha256": _sha256(Path(source)) if is_file(source) else None},
+        "model": {"path": readable_name(model), "sha256": _sha256(model)},
         "options": {
             "questions": options.questions,
             "truncation": options.truncation,
             "debug": options.debug,
             "round": options.digits,
+            "allow_uncalibrated": options.allow_uncalibrated,
         },
     }
 
@@ -227,9 +249,12 @@ def _continue_from(path: Path) -> RunCount:
             if not line.endswith(b"\n"):
                 break
             try:
-                refused = "error" in orjson.loads(line)
-            except (orjson.JSONDecodeError, TypeError):
-                raise OutputError(f"line {count.lines + 1} is not a record of a run", where=str(path)) from None
+                record = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                record = None
+            if not isinstance(record, dict):
+                raise OutputError(f"line {count.lines + 1} is not a record of a run", where=str(path))
+            refused = "error" in record
             count.refused += refused
             count.answered += not refused
             end += len(line)

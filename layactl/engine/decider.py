@@ -6,21 +6,20 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from layactl.core.decision_spec import DecisionSpec
 from layactl.engine.request import Request
-from layactl.engine.truncation import check_cuts, usage
-from layactl.layouts.interface import Question, RawOutput, StateTokens, TokenSequence
+from layactl.engine.truncation import check_cuts, question_names, usage
+from layactl.layouts.interface import RawOutput, StateTokens, TokenSequence
 
 if TYPE_CHECKING:
     from layactl.engine.model import Model
 
 
-def _never() -> None:
+def never() -> None:
     """The default `stop`: nothing ends the request early."""
 
 
 def respond(
-    model: Model, request: Request, *, debug: bool = False, stop: Callable[[], None] = _never, queue_ms: float = 0.0
+    model: Model, request: Request, *, debug: bool = False, stop: Callable[[], None] = never, queue_ms: float = 0.0
 ) -> dict[str, Any]:
     """The /v1/systemone response body (specification, Response), keys in its order.
 
@@ -36,17 +35,13 @@ def respond(
     for question, sequence, output in zip(request.questions, sequences, outputs, strict=True):
         answers[question.id] = model.layout.answer(question, output, model.spec)
         if debug:
-            answers[question.id]["debug"] = _debug(question, sequence, output, model.spec)
+            temperature = model.spec.calibration.temperature_for(question.type, len(question.options))
+            answers[question.id]["debug"] = debug_fields(sequence, output, temperature)
     return {
         "model": model.name,
         "answers": answers,
         "usage": usage(request.questions, sequences),
-        "latency_ms": queue_ms + _ms(started, time.perf_counter()),
-        "timings": {
-            "queue_ms": queue_ms,
-            "render_ms": _ms(started, rendered),
-            "compute_ms": _ms(rendered, computed),
-        },
+        **timing_fields(queue_ms, started, rendered, computed),
         "warnings": warnings,
         "runtime": model.runtime(),
     }
@@ -60,24 +55,41 @@ def _render(model: Model, request: Request) -> tuple[list[TokenSequence], list[d
     sequences, warnings = [], []
     for question in request.questions:
         sequence = model.layout.render(model.tokenizer, state, question, model.limits)
-        warnings += check_cuts(question, sequence, request.truncation)
+        warnings += check_cuts(question, sequence, request.truncation, question_names(question))
         sequences.append(sequence)
     return sequences, warnings
 
 
-def _debug(question: Question, sequence: TokenSequence, output: RawOutput, spec: DecisionSpec) -> dict[str, Any]:
-    cuts = sequence.cuts
+def debug_fields(sequence: TokenSequence, output: RawOutput, temperature: float) -> dict[str, Any]:
+    """The `debug` block of an answer (cli-contract, Objects). temperature: what divided the logits."""
     debug: dict[str, Any] = {"logits": output.logits}
     if output.act_logits is not None:
         debug["act_logits"] = output.act_logits
-    return debug | {
-        "temperature": spec.calibration.temperature_for(question.type, len(question.options)),
+    return debug | {"temperature": temperature} | read_fields(sequence)
+
+
+def read_fields(sequence: TokenSequence) -> dict[str, Any]:
+    """What the model reads of one sequence, and what was cut from it."""
+    cuts = sequence.cuts
+    return {
         "token_ids": sequence.ids,
         "markers": sequence.markers,
         "n_state": cuts.state_tokens,
         "n_state_cut": cuts.state_dropped,
         "options_cut": cuts.options_cut,
         "head_cut": cuts.instructions_dropped,
+    }
+
+
+def timing_fields(queue_ms: float, started: float, rendered: float, computed: float) -> dict[str, Any]:
+    """`latency_ms` up to now and `timings`, from three readings of time.perf_counter and the time spent waiting."""
+    return {
+        "latency_ms": queue_ms + _ms(started, time.perf_counter()),
+        "timings": {
+            "queue_ms": queue_ms,
+            "render_ms": _ms(started, rendered),
+            "compute_ms": _ms(rendered, computed),
+        },
     }
 
 

@@ -17,7 +17,7 @@ from layactl.engine.spec_source import load_spec
 from layactl.engine.threads import set_threads
 from layactl.errors import RequestError
 from layactl.gguf_file import names
-from layactl.gguf_file.laya_dialect import read_model
+from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
 from layactl.kernels.choose import choose_kernels
 from layactl.layouts.interface import Layout
@@ -61,10 +61,11 @@ class Model:
         threads: int | None = None,
         spec_file: Path | None = None,
         kernels: str | None = None,
+        max_len: int | None = None,
     ) -> Model:
         """Load an open GGUF; see `layactl.load`. name: what answers carry as "model"."""
         set_threads(threads)
-        loaded = read_model(file)
+        loaded = read_model(file, max_len)
         layout = LAYA
         try:
             tokenizer = Tokenizer(loaded.tokenizer)
@@ -83,7 +84,7 @@ class Model:
             spec=spec,
             forward=SequentialPass(loaded.weights, loaded.shape, layout, chosen),
             source_sha256=str(sha256.value) if sha256 else None,
-            notes=notes,
+            notes=[*loaded.notes, *notes],
         )
 
     def decide(

@@ -60,9 +60,7 @@ def parse_request(body: dict[str, Any], layout: Layout, spec: DecisionSpec) -> R
     state = body.get("state")
     if state is None:
         raise RequestError("INVALID_REQUEST", "state is missing or null", param="state")
-    truncation = body.get("truncation", "allow")
-    if not isinstance(truncation, str) or truncation not in TRUNCATIONS:
-        raise RequestError("INVALID_REQUEST", 'truncation must be "allow" or "error"', param="truncation")
+    truncation = parse_truncation(body)
     return Request(
         state_text=state if isinstance(state, str) else strict_json.dumps(state),
         from_left=isinstance(state, list),
@@ -71,3 +69,11 @@ def parse_request(body: dict[str, Any], layout: Layout, spec: DecisionSpec) -> R
         ),
         truncation=truncation,
     )
+
+
+def parse_truncation(body: dict[str, Any]) -> str:
+    """What happens to input that does not fit, "allow" where the body does not say. Raises RequestError."""
+    truncation = body.get("truncation", "allow")
+    if not isinstance(truncation, str) or truncation not in TRUNCATIONS:
+        raise RequestError("INVALID_REQUEST", 'truncation must be "allow" or "error"', param="truncation")
+    return truncation

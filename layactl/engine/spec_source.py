@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from layactl.core import strict_json
 from layactl.core.calibration import Calibration
-from layactl.core.decision_spec import DecisionSpec
-from layactl.core.spec_parser import RUNNABLE_LAYOUTS, default_spec_text, parse_spec
-from layactl.errors import ModelLoadError, SpecError
+from layactl.core.decision_spec import SPEC_VERSION, DecisionSpec
+from layactl.core.spec_parser import default_spec_text, parse_spec
+from layactl.errors import SpecError
 from layactl.gguf_file import names
 from layactl.gguf_file.reader import GgufFile
 from layactl.layouts.interface import Layout
@@ -21,7 +22,7 @@ def load_spec(
     """Read and check the spec in force.
 
     shipped: the calibration in the file's own keys; model_id: the name a spec without one gets.
-    Raises SpecError for a spec that breaks a rule, ModelLoadError for one of a layout that cannot be run here.
+    Raises SpecError for a spec that breaks a rule, GgufError for a key that is no text.
     """
     if spec_file is not None:
         text, source, where = read_spec_text(spec_file), "file", str(spec_file)
@@ -29,6 +30,16 @@ def load_spec(
         text, source, where = file.text(names.DECISION_SPEC), "gguf", f"{names.DECISION_SPEC} of {file.path}"
     else:
         text, source, where = default_spec_text(layout.name, model_id, shipped), "default", str(file.path)
+    spec = check_spec(text, source=source, where=where, shipped=shipped, layout=layout, model_id=model_id)
+    if source == "gguf":
+        _check_mirrors(file, spec)
+    return spec
+
+
+def check_spec(
+    text: str, *, source: str, where: str, shipped: Calibration, layout: Layout, model_id: str
+) -> DecisionSpec:
+    """A spec that follows the rules and is made for a model of this layout. Raises SpecError."""
     spec = parse_spec(
         text,
         source=source,
@@ -37,12 +48,8 @@ def load_spec(
         model_id=model_id,
         parse_question=layout.parse_question,
     )
-    if source == "gguf":
-        check_mirrors(file, spec)
-    if spec.layout not in RUNNABLE_LAYOUTS:
-        raise ModelLoadError(
-            f"is made for layout {spec.layout}, which this version cannot run", where=where, hint="only laya models run"
-        )
+    if spec.layout != layout.name:
+        raise SpecError(f"layout is {spec.layout}, but the model's is {layout.name}", where=where)
     return spec
 
 
@@ -61,18 +68,27 @@ def read_spec_text(path: Path) -> str:
         raise SpecError(f"is not UTF-8: {error.reason} at byte {error.start}", where=str(path)) from None
 
 
-def mirror_values(spec: DecisionSpec) -> dict[str, str | int]:
-    """The mirror keys for readers that skip the JSON, as they must stand beside this spec."""
-    mirrors: dict[str, str | int] = {names.SPEC_VERSION: 1, names.SPEC_LAYOUT: spec.layout}
-    mirrors[names.SPEC_MODEL_ID] = spec.model_id
-    mirrors[names.SPEC_MODEL_VERSION] = spec.model_version
-    return mirrors
+def mirror_values(spec: DecisionSpec) -> dict[str, str | int | None]:
+    """The mirror keys for readers that skip the JSON, as they must stand beside this spec.
+
+    None where the spec states nothing: a default, such as the file's name for model_id, is not mirrored, since it would
+    contradict the spec as soon as the file is called something else.
+    """
+    stated = strict_json.loads_strict(spec.text)
+    return {
+        names.SPEC_VERSION: SPEC_VERSION,
+        names.SPEC_LAYOUT: spec.layout,
+        names.SPEC_MODEL_ID: stated.get("model_id"),
+        names.SPEC_MODEL_VERSION: stated.get("model_version"),
+    }
 
 
-def check_mirrors(file: GgufFile, spec: DecisionSpec) -> None:
-    """Mirror keys that are there must agree with the spec. Raises SpecError naming the key."""
-    for key, expected in mirror_values(spec).items():
-        if key in file.keys and file.keys[key].value != expected:
-            raise SpecError(
-                f"{key} is {file.keys[key].value!r:.60}, but decision.spec says {expected!r:.60}", where=str(file.path)
-            )
+def _check_mirrors(file: GgufFile, spec: DecisionSpec) -> None:
+    """Mirror keys that are there must agree with the spec. Raises SpecError, GgufError, naming the key."""
+    for key, stated in mirror_values(spec).items():
+        if key not in file.keys:
+            continue
+        found = file.integer(key) if key == names.SPEC_VERSION else file.text(key)
+        if found != stated:
+            says = "states none" if stated is None else f"says {stated!r:.60}"
+            raise SpecError(f"{key} is {found!r:.60}, but decision.spec {says}", where=str(file.path))

@@ -8,66 +8,65 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layactl.core.calibration import Calibration
 from layactl.core.decision_spec import DecisionSpec
-from layactl.core.spec_parser import parse_spec
 from layactl.durable import check_target, replacing
-from layactl.engine.spec_source import check_mirrors, load_spec, mirror_values, read_spec_text
-from layactl.errors import GgufError
+from layactl.engine.spec_source import check_spec, load_spec, mirror_values, read_spec_text
+from layactl.errors import GgufError, OutputError
 from layactl.gguf_file import names
-from layactl.gguf_file.laya_dialect import read_model
+from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
 from layactl.gguf_file.rewrite import rewrite_gguf
 from layactl.layouts.laya import LAYA
 
 
-def get_spec(path: Path) -> str:
+def get_spec(file: GgufFile) -> str:
     """The exact spec text of a GGUF. Raises GgufError when it carries none."""
-    file = GgufFile(path)
     if names.DECISION_SPEC not in file.keys:
-        raise GgufError("carries no decision.spec", where=str(path), hint="its defaults: layactl gguf inspect FILE")
+        raise GgufError(
+            "carries no decision.spec", where=str(file.path), hint="layactl spec set FILE SPEC.json puts one in"
+        )
     return file.text(names.DECISION_SPEC)
-
-
-def check_spec_file(path: Path, file: GgufFile | None = None) -> DecisionSpec:
-    """A spec file by the rules of the loader; a bare calibration.json is not one. Raises SpecError."""
-    text = read_spec_text(path)
-    shipped = read_model(file).calibration if file is not None else Calibration()
-    return parse_spec(
-        text,
-        source="gguf",
-        where=str(path),
-        shipped=shipped,
-        model_id=file.path.stem if file is not None else path.stem,
-        parse_question=LAYA.parse_question,
-    )
 
 
 def set_spec(path: Path, spec_file: Path, out: Path | None) -> DecisionSpec:
     """Put a spec and its mirror keys into a GGUF, in place or as a new file.
 
-    Raises SpecError, GgufError and OutputError; the file is then as it was.
+    A bare calibration.json is no spec and is refused. Raises SpecError, GgufError and OutputError; the file is then as
+    it was.
     """
     target = out if out is not None else path
     check_target(target)
+    if out is not None and out.exists() and out.samefile(path):
+        raise OutputError("is the input itself", where=str(out), hint="without -o the file is changed in place")
     file = GgufFile(path)
-    spec = check_spec_file(spec_file, file)
-    changes: dict[str, str | int | None] = {names.DECISION_SPEC: spec.text, **mirror_values(spec)}
+    spec = check_spec(
+        read_spec_text(spec_file),
+        source="gguf",
+        where=str(spec_file),
+        shipped=read_model(file).calibration,
+        layout=LAYA,
+        model_id=_name(path),
+    )
     with replacing(target) as temporary:
-        rewrite_gguf(file, temporary, changes)
+        rewrite_gguf(file, temporary, {names.DECISION_SPEC: spec.text, **mirror_values(spec)})
         temporary.chmod(path.stat().st_mode & 0o777)
     return spec
 
 
-def verify_spec(path: Path, spec_file: Path | None) -> DecisionSpec:
-    """The spec of a GGUF breaks no rule, agrees with its mirrors, and (with spec_file) is that text.
+def verify_spec(path: Path, spec_file: Path | None) -> tuple[DecisionSpec, str | None]:
+    """The spec of a GGUF, which breaks no rule and agrees with its mirrors; and how it differs from `spec_file`, if it
+    does (a line end after the text, as `get` writes it, is no difference).
 
     Raises SpecError and GgufError.
     """
-    text = get_spec(path)
     file = GgufFile(path)
-    spec = load_spec(file, read_model(file).calibration, LAYA, path.stem, None)
-    check_mirrors(file, spec)
-    if spec_file is not None and read_spec_text(spec_file) not in (text, text + "\n"):
-        raise GgufError(f"carries another spec than {spec_file}", where=str(path))
-    return spec
+    text = get_spec(file)
+    spec = load_spec(file, read_model(file).calibration, LAYA, _name(path), None)
+    if spec_file is None or read_spec_text(spec_file) in (text, text + "\n"):
+        return spec, None
+    return spec, f"{path} carries another spec than {spec_file}"
+
+
+def _name(path: Path) -> str:
+    """What a model loaded from this file is called."""
+    return path.name.removesuffix(".gguf")

@@ -11,22 +11,24 @@ from layactl.checkpoint.json_files import read_bytes
 from layactl.core.tokenizer import Tokenizer, from_huggingface_json
 from layactl.core.tokenizer_probe import differences, probe_texts
 from layactl.errors import CheckpointError, UsageError
-from layactl.gguf_file.laya_dialect import read_model
+from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
 
 
-def load_tokenizer(file: GgufFile) -> Tokenizer:
-    """Raises GgufError."""
+def load_tokenizer(file: GgufFile, max_len: int | None = None) -> Tokenizer:
+    """max_len: as for loading the model, and without influence on the tokens. Raises GgufError, UsageError."""
     try:
-        return Tokenizer(read_model(file).tokenizer)
+        return Tokenizer(read_model(file, max_len).tokenizer)
     except ValueError as error:
         raise file.error(f"the tokenizer cannot be built: {error}") from None
 
 
-def verify_tokenizer(file: GgufFile, checkpoint: Path, texts: Path | None, count: int) -> tuple[int, list[str]]:
+def verify_tokenizer(
+    file: GgufFile, checkpoint: Path, texts: Path | None, count: int, max_len: int | None = None
+) -> tuple[int, list[str]]:
     """Compare on `count` probe texts and the lines of `texts`: (texts compared, those read differently)."""
-    data = read_model(file).tokenizer
-    rebuilt = load_tokenizer(file)
+    data = read_model(file, max_len).tokenizer
+    rebuilt = load_tokenizer(file, max_len)
     path = checkpoint / TOKENIZER_JSON
     try:
         original = from_huggingface_json(read_bytes(path, MAX_TOKENIZER_BYTES).decode("utf-8"))

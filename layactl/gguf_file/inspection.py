@@ -6,8 +6,9 @@ from collections import defaultdict
 from typing import Any
 
 from layactl.errors import LayactlError
-from layactl.gguf_file import names
-from layactl.gguf_file.laya_dialect import ModelFile, read_model
+from layactl.gguf_file import llama_cpp_dialect, names
+from layactl.gguf_file.dialect import read_model
+from layactl.gguf_file.model_file import ModelFile
 from layactl.gguf_file.reader import GgufFile
 
 
@@ -37,7 +38,7 @@ def inspect(file: GgufFile) -> dict[str, Any]:
 def _model(file: GgufFile, model: ModelFile) -> dict[str, Any]:
     encoder, head, limits, tokenizer = model.shape.encoder, model.shape.head, model.shape.limits, model.tokenizer
     return {
-        "dialect": "laya",
+        "dialect": model.dialect,
         "encoder": {
             "layers": encoder.layers,
             "hidden": encoder.hidden,
@@ -62,10 +63,19 @@ def _model(file: GgufFile, model: ModelFile) -> dict[str, Any]:
         },
         "calibration": {
             "version": model.calibration.version,
+            # Clamped when they are read, by layactl and by the reference; stock llama.cpp applies them as they are.
+            "stored": "raw",
             "clamp": list(model.calibration.clamp),
             "temperature": {kind: dict(buckets) for kind, buckets in model.calibration.temperature.items()},
         },
         "recipe": file.text(names.RECIPE, "") or None,
         "source_sha256": file.text(names.SOURCE_SHA256, "") or None,
-        "warnings": model.calibration.warnings(),
+        "warnings": [*_temperature_warnings(model), *model.notes],
     }
+
+
+def _temperature_warnings(model: ModelFile) -> list[str]:
+    clamped = model.calibration.warnings()
+    if clamped and model.dialect == llama_cpp_dialect.DIALECT:
+        clamped.append("stock llama.cpp does not clamp temperatures: it applies them as they are stored")
+    return clamped

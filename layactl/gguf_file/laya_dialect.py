@@ -21,8 +21,8 @@ from layactl.gguf_file.model_file import (
     QUESTION_TYPES,
     MappedWeights,
     ModelFile,
-    check_max_len,
     check_shape,
+    choose_max_len,
     encoder_shape,
     read_special_ids,
     read_vocabulary,
@@ -37,6 +37,8 @@ CALIBRATION_VERSION = "gguf:laya.temperature"
 _DEFAULT_MAX_LEN, _DEFAULT_HEAD_MAX_LEN = 1024, 256
 # Special ids of the multilingual vocabulary, for metaspace files that do not name them.
 _METASPACE_IDS = {names.BOS_TOKEN_ID: 2, names.SEP_TOKEN_ID: 1, names.MASK_TOKEN_ID: 4}
+# A piece of every metaspace vocabulary (byte fallback).
+_FIRST_BYTE = "<0x00>"
 
 
 def read_model(file: GgufFile, max_len: int | None = None) -> ModelFile:
@@ -60,7 +62,6 @@ def _shape(file: GgufFile, max_len: int | None) -> ModelShape:
         file, lambda key: key, layers=file.integer(names.BLOCK_COUNT), ffn=file.integer(names.FEED_FORWARD_LENGTH)
     )
     stored = file.integer(names.MAX_LEN) if names.MAX_LEN in file.keys else None
-    check_max_len(max_len, encoder.context_length, stored)
     shape = ModelShape(
         encoder=encoder,
         head=HeadShape(
@@ -70,7 +71,7 @@ def _shape(file: GgufFile, max_len: int | None) -> ModelShape:
             question_types=file.integer(names.N_QTYPE),
         ),
         limits=Limits(
-            max_len=stored or max_len or _DEFAULT_MAX_LEN,
+            max_len=choose_max_len(max_len, stored, _DEFAULT_MAX_LEN, encoder.context_length),
             head_max_len=file.integer(names.HEAD_MAX_LEN, _DEFAULT_HEAD_MAX_LEN),
         ),
     )
@@ -113,6 +114,11 @@ def _tokenizer(file: GgufFile, vocab_size: int) -> TokenizerData:
         return AddedToken(token_id, text, control, lstrip, normalized)
 
     pieces, added = read_vocabulary(file, vocab_size, added_token)
+    if names.LAYA_TOKENIZER not in file.keys and _FIRST_BYTE not in pieces:
+        # As the first converters (llama.cpp pull request #29363) would have written an English checkpoint.
+        raise file.error(
+            f"key is missing, which stands for {METASPACE_BPE}, but no piece is a byte", names.LAYA_TOKENIZER
+        )
     return TokenizerData(
         family=family,
         pieces=pieces,

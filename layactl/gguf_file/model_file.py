@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from layactl.core.calibration import Calibration, reference_calibration
-from layactl.core.model_shape import EncoderShape, ModelShape, shape_problem
+from layactl.core.model_shape import MIN_MAX_LEN, EncoderShape, ModelShape, shape_problem
 from layactl.core.tensor_table import UNUSED_TENSORS, TensorSpec
 from layactl.core.tokenizer import AddedToken, SpecialIds, TokenizerData
 from layactl.core.weights import FloatArray
@@ -96,15 +96,18 @@ def check_shape(file: GgufFile, shape: ModelShape) -> ModelShape:
     return shape
 
 
-def check_max_len(max_len: int | None, context_length: int, stored: int | None = None) -> None:
-    """The sequence limit a caller asks for: only where the file stores none, and within the encoder's positions.
+def choose_max_len(chosen: int | None, stored: int | None, default: int, context_length: int) -> int:
+    """The sequence limit: what the file stores, else what the caller chooses, else the default.
 
-    Raises UsageError.
+    Raises UsageError for a choice that the file has made already or that the encoder has no positions for.
     """
-    if max_len is not None and stored is not None:
+    if chosen is None:
+        return default if stored is None else stored
+    if stored is not None:
         raise UsageError(f"the file stores a limit of its own, {stored} tokens", where="max_len")
-    if max_len is not None and not MIN_MAX_LEN <= max_len <= context_length:
-        raise UsageError(f"must be between {MIN_MAX_LEN} and {context_length}, not {max_len}", where="max_len")
+    if not MIN_MAX_LEN <= chosen <= context_length:
+        raise UsageError(f"must be between {MIN_MAX_LEN} and {context_length}, not {chosen}", where="max_len")
+    return chosen
 
 
 def shipped_calibration(

@@ -1,4 +1,7 @@
-"""GGUF keys of the `laya` dialect, shared by writer and reader (tensor names: core.tensor_table)."""
+"""GGUF keys of both dialects, shared by writers and readers.
+
+Tensor names: core.tensor_table (`laya`), gguf_file.llama_cpp_names (`llama.cpp`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ LAYA_ARCHITECTURE = "laya"
 ARCHITECTURE = "general.architecture"
 ALIGNMENT = "general.alignment"
 NAME = "general.name"
+SIZE_LABEL = "general.size_label"
 FILE_TYPE = "general.file_type"
 QUANTIZATION_VERSION = "general.quantization_version"
 SOURCE_SHA256 = "layactl.source.sha256"
@@ -69,3 +73,19 @@ FLAG_LSTRIP, FLAG_NORMALIZED = 1, 2
 
 # tokenizer.ggml.token_type
 TYPE_NORMAL, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE = 1, 3, 4, 5, 6
+
+# The llama.cpp dialect keeps the encoder keys above under another prefix (llama_cpp_key) and adds these.
+LLAMA_CPP_ARCHITECTURE = "modern-bert"
+CLASSIFIER_POOLING = "modern-bert.classifier.pooling_type"
+DECISION_TYPE = "modern-bert.decision.type"
+DECISION_BLOCK_COUNT = "modern-bert.decision.block_count"
+DECISION_HEAD_TOKENS = "modern-bert.decision.max_head_tokens"
+DECISION_TEMPERATURE = "modern-bert.decision.temperature."
+TOKEN_TYPE_COUNT = "tokenizer.ggml.token_type_count"
+CHAT_TEMPLATES = "tokenizer.chat_templates"
+SYSTEMONE_TEMPLATE = "tokenizer.chat_template.systemone"
+
+
+def llama_cpp_key(key: str) -> str:
+    """laya.block_count -> modern-bert.block_count."""
+    return key.replace(LAYA_ARCHITECTURE, LLAMA_CPP_ARCHITECTURE, 1)

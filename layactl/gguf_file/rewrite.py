@@ -11,6 +11,7 @@ from typing import IO, Any
 import gguf
 import numpy.typing as npt
 
+from layactl.errors import GgufError
 from layactl.gguf_file.reader import GgufFile
 from layactl.gguf_file.writer import SLICE_BYTES, TensorPlan, write_tensor_data
 
@@ -97,4 +98,6 @@ def _copy_rest(path: Path, start: int, descriptor: int, position: int) -> None:
                 count = 0
             if not count:
                 count = os.pwrite(descriptor, os.pread(handle.fileno(), SLICE_BYTES, start), position)
+            if not count:
+                raise GgufError("became shorter while it was read", where=str(path))
             start, position = start + count, position + count

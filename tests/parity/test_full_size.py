@@ -1,0 +1,109 @@
+"""The published sizes: random checkpoints of both families, converted and held to the reference (minutes, gigabytes).
+
+LAYACTL_FULL_SIZE_DIR names a folder with `multilingual/` and `english/` from fixtures/make_full_size.py, to save
+making them anew.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import layactl
+
+from .comparison import Comparison
+from .golden_file import Outcome
+from .request_kinds import Case, Measure, cases, question_count, raw_texts
+
+pytestmark = [pytest.mark.full, pytest.mark.reference]
+
+SHAPES = ("multilingual", "english")
+# Besides a state of every length, one or a few requests of the kinds that fill a sequence in other ways.
+_KINDS = ("options at the head budget", "many long options", "long instructions", "several questions")
+FEWEST_QUESTIONS = 30
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_threads() -> Iterator[None]:
+    """A model of this size needs every core; the other tests run on one."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if ready := os.environ.get("LAYACTL_FULL_SIZE_DIR"):
+        return Path(ready) / request.param
+    from checkpoint_factory import write_checkpoint
+    from make_full_size import RECIPES
+
+    folder = tmp_path_factory.mktemp("full-size") / request.param
+    write_checkpoint(RECIPES[request.param], folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def asked(
+    checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[tuple[Case, Outcome]], dict[str, list[int]]]:
+    """Every request and every text with what the reference said; its gigabytes are free again afterwards."""
+    pytest.importorskip("laya")
+    from .reference_run import Reference
+
+    reference = Reference(checkpoint, tmp_path_factory.mktemp("reference"))
+    requests = [(case, reference.ask(case)) for case in _full_size_cases(reference.measure)]
+    return requests, {text: reference.encode(text) for text in raw_texts(reference.measure)}
+
+
+@pytest.mark.parametrize("outtype", ["f32", "f16"])
+def test_a_full_size_model_agrees_with_the_reference(
+    outtype: str,
+    checkpoint: Path,
+    asked: tuple[list[tuple[Case, Outcome]], dict[str, list[int]]],
+    tmp_path: Path,
+) -> None:
+    gc.collect()
+    requests, texts = asked
+    path = tmp_path / f"{checkpoint.name}-{outtype}.gguf"
+    started = time.perf_counter()
+    peak = _convert(checkpoint, path, outtype)
+    converted = time.perf_counter()
+    comparison = Comparison(layactl.load(path)).compare_texts(texts).compare_all(requests)
+    print(
+        f"{checkpoint.name} {outtype}: converted in {converted - started:.1f} s with {peak / 2**20:.0f} MiB at most; "
+        f"answered in {time.perf_counter() - converted:.1f} s; {comparison.summary()}"
+    )
+    path.unlink()
+    assert [str(difference) for difference in comparison.differences] == []
+    assert comparison.questions == question_count([case for case, _ in requests]) >= FEWEST_QUESTIONS
+
+
+def _full_size_cases(measure: Measure) -> list[Case]:
+    """States of every length from none to max_len and beyond, and the golden requests of a few other kinds."""
+    found = cases(measure)
+    lengths = [case for case in found if case.kind == "state lengths"]
+    return lengths + [case for case in found if case.kind in _KINDS and case.golden]
+
+
+def _convert(checkpoint: Path, path: Path, outtype: str) -> int:
+    """Convert in a process of its own; returns the most memory it held, in bytes."""
+    command = [sys.executable, "-m", "layactl", "convert", checkpoint, "-o", path, "--outtype", outtype]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    errors = process.stderr.read() if process.stderr else b""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, errors.decode()
+    # Exact weights give no note on stderr that any were rounded.
+    assert b"exact" not in errors, errors.decode()
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
