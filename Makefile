@@ -38,6 +38,7 @@ fixtures: $(VENV)/.test
 
 golden: fixtures
 	$(BIN)/python fixtures/make_golden.py
+	$(BIN)/python fixtures/make_router_golden.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from layactl.errors import OutputError
 
+# The temporary name must fit where the name itself fits (255 bytes, of up to 4 a character).
+_NAME_IN_TEMPORARY = 50
+
 
 def readable_name(name: str | Path) -> str:
     """A file name as JSON and GGUF can hold it, whatever bytes it is made of."""
@@ -40,7 +43,7 @@ def replacing(path: Path) -> Iterator[Path]:
     no (no such folder, no permission, disk full).
     """
     check_target(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    temporary = path.with_name(f".{path.name[:_NAME_IN_TEMPORARY]}.{secrets.token_hex(6)}.tmp")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         try:

@@ -79,7 +79,9 @@ def as_floats(tensor: Stored) -> np.ndarray:
     if tensor.dtype == "BF16":
         wide = np.frombuffer(tensor.data, "<u2").astype(np.uint32) << 16
         return wide.view(np.float32).reshape(tensor.shape)
-    return np.frombuffer(tensor.data, {"F16": "<f2", "F32": "<f4"}[tensor.dtype]).astype(np.float32).reshape(tensor.shape)
+    return (
+        np.frombuffer(tensor.data, {"F16": "<f2", "F32": "<f4"}[tensor.dtype]).astype(np.float32).reshape(tensor.shape)
+    )
 
 
 def restored(tensor: Stored, dtype: str) -> Stored:

@@ -90,6 +90,17 @@ def checkpoint(tmp_path: Path) -> Callable[..., Path]:
     return copy
 
 
+@pytest.fixture
+def fewer_probe_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conversions of this test prove the tokenizer on 60 texts: the proof is most of a tiny conversion's time, and
+    test_tokenizer_probe repeats it at length.
+    """
+    from layactl.convert import convert as module
+    from layactl.core.tokenizer_probe import probe_texts
+
+    monkeypatch.setattr(module, "probe_texts", lambda count, added: probe_texts(60, added))
+
+
 @pytest.fixture(scope="session")
 def layactl() -> Callable[..., Finished]:
     """Run the command in a fresh process: layactl("decide", "-m", path, stdin=b"...")."""

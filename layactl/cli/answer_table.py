@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from layactl.cli.output import one_line
+
 _SHOWN_OPTIONS = 5
 
 
@@ -16,10 +18,10 @@ def print_table(response: dict[str, Any]) -> None:
     table = Table("question", "type", "answer", "probabilities", "confidence", title=None, highlight=False)
     for question_id, answer in response["answers"].items():
         table.add_row(
-            Text(question_id),
+            Text(one_line(question_id)),
             answer["type"],
-            Text(_headline(answer), style="bold"),
-            Text(_distribution(answer)),
+            Text(one_line(_headline(answer)), style="bold"),
+            Text(one_line(_distribution(answer))),
             f"{answer['answer_confidence']:.4f}",
         )
     Console().print(table)

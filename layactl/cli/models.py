@@ -12,6 +12,7 @@ from layactl.cli.output import note, progress
 if TYPE_CHECKING:
     from layactl.convert.resolve import ResolvedModel
     from layactl.engine.model import Model
+    from layactl.engine.text_side import TextSide
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,14 @@ class ModelChoice:
         for message in model.notes:
             note(message, self.quiet)
         return model
+
+    def load_text_side(self, resolved: ResolvedModel) -> TextSide:
+        """Load all but the weights, and say what the user should know about the file."""
+        from layactl.engine.text_side import read_text_side
+        from layactl.gguf_file.dialect import read_model
+
+        loaded = read_model(resolved.file, self.max_len)
+        text = read_text_side(loaded, name=resolved.name, spec_file=self.spec)
+        for message in text.notes:
+            note(message, self.quiet)
+        return text

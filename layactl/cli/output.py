@@ -37,7 +37,7 @@ def path_line(path: Path) -> None:
 
 def note(message: str, quiet: bool = False) -> None:
     if not quiet:
-        print(f"note: {_one_line(message)}", file=sys.stderr)  # noqa: T201
+        print(f"note: {one_line(message)}", file=sys.stderr)  # noqa: T201
 
 
 def error_line(error: LayactlError | str, *, hint: str | None = None) -> None:
@@ -47,12 +47,12 @@ def error_line(error: LayactlError | str, *, hint: str | None = None) -> None:
         text = f"{error.reason}: {text}"
     if isinstance(error, LayactlError):
         hint = error.hint
-    print(f"error: {_one_line(text)}", file=sys.stderr)  # noqa: T201
+    print(f"error: {one_line(text)}", file=sys.stderr)  # noqa: T201
     if hint:
-        print(f"hint: {_one_line(hint)}", file=sys.stderr)  # noqa: T201
+        print(f"hint: {one_line(hint)}", file=sys.stderr)  # noqa: T201
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """No line breaks and nothing a terminal would act on, whatever a file name or a token held."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 

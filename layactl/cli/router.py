@@ -77,13 +77,13 @@ def render_command(
     """Print what the model would read for each candidate, and what would be cut, without computing anything."""
     from layactl.decide.inputs import read_body
     from layactl.engine.request import parse_body
-    from layactl.router.score import Router
+    from layactl.router.render import RouterReader
 
     choice = ModelChoice(model, outtype, cache_dir, spec=spec, quiet=quiet, max_len=max_len)
-    router = Router(choice.load(choice.resolve()))
-    response = router.render(router.parse(parse_body(read_body(body))))
-    _note_all(response["warnings"], quiet)
-    record(response)
+    reader = RouterReader(choice.load_text_side(choice.resolve()))
+    rendered = reader.render(reader.parse(parse_body(read_body(body))))
+    _note_all(rendered["warnings"], quiet)
+    record(rendered)
 
 
 @app.command("card")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from layactl.cli.gguf import FileArgument
+from layactl.cli.options import QuietOption
 from layactl.cli.output import note, path_line, raw_text
 
 app = typer.Typer(help="The decision.spec of a GGUF file.", no_args_is_help=True)
@@ -33,12 +34,13 @@ def set_command(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="OUT.gguf", help="Write a new file instead of this one.")
     ] = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Put a spec into a file, by the loader's rules. Nothing but the spec keys changes."""
     from layactl.engine.stamp import set_spec
 
     stamped = set_spec(file, spec, out)
-    note(f"spec_sha256 {stamped.sha256}")
+    note(f"spec_sha256 {stamped.sha256}", quiet)
     path_line(out if out is not None else file)
 
 

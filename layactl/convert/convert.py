@@ -28,7 +28,6 @@ from layactl.gguf_file.llama_cpp_names import llama_cpp_specs, without_act_head
 from layactl.gguf_file.writer import TensorPlan, write_gguf
 
 PROBE_TEXTS = 2000
-DIALECTS = (laya_dialect.DIALECT, llama_cpp_dialect.DIALECT)
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _llama_cpp_model(checkpoint: Checkpoint, metadata: gguf.Metadata, file_type:
         tokenizer=checkpoint.tokenizer,
         temperatures=checkpoint.agent.temperature,
         by_options=checkpoint.agent.temperature_by_options,
-        pooling=config.get("classifier_pooling"),
+        pooling=config.text("classifier_pooling", ""),
     )
 
 

@@ -39,7 +39,7 @@ class LlamaCppModel:
     tokenizer: TokenizerData
     temperatures: Sequence[float]
     by_options: Mapping[str, float]
-    pooling: str | None = None
+    pooling: str = ""
     more: Mapping[str, str | int] = field(default_factory=dict)
 
 

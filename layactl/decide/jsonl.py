@@ -123,13 +123,14 @@ def rounded(response: dict[str, Any], digits: int | None) -> dict[str, Any]:
     def shorten(value: Any) -> Any:
         if isinstance(value, float):
             return round(value, digits)
-        if isinstance(value, dict):
-            return {k: v if k in ("debug", "legend", "choice") else shorten(v) for k, v in value.items()}
-        return value
+        return {k: shorten(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    def fields(answer: dict[str, Any]) -> dict[str, Any]:
+        return {k: v if k in ("debug", "legend", "choice") else shorten(v) for k, v in answer.items()}
 
     if "scores" in response:
-        return response | {"scores": [shorten(score) for score in response["scores"]]}
-    return response | {"answers": {k: shorten(answer) for k, answer in response["answers"].items()}}
+        return response | {"scores": [fields(score) for score in response["scores"]]}
+    return response | {"answers": {k: fields(answer) for k, answer in response["answers"].items()}}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from layactl.core.tokenizer import Tokenizer
 from layactl.engine.decider import respond
 from layactl.engine.forward import SequentialPass
 from layactl.engine.request import Request, parse_request
-from layactl.engine.spec_source import load_spec
+from layactl.engine.text_side import read_text_side
 from layactl.engine.threads import set_threads
 from layactl.errors import RequestError
 from layactl.gguf_file import names
@@ -21,7 +21,6 @@ from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
 from layactl.kernels.choose import choose_kernels
 from layactl.layouts.interface import Layout
-from layactl.layouts.laya import LAYA
 
 
 class Model:
@@ -50,7 +49,7 @@ class Model:
         self.spec = spec
         self.forward = forward
         self.source_sha256 = source_sha256
-        self.notes = [*spec.calibration.warnings(), *notes]
+        self.notes = notes
 
     @classmethod
     def from_gguf(
@@ -66,25 +65,21 @@ class Model:
         """Load an open GGUF; see `layactl.load`. name: what answers carry as "model"."""
         set_threads(threads)
         loaded = read_model(file, max_len)
-        layout = LAYA
-        try:
-            tokenizer = Tokenizer(loaded.tokenizer)
-        except ValueError as error:
-            raise loaded.file.error(f"the tokenizer cannot be built: {error}") from None
-        spec = load_spec(file, loaded.calibration, layout, name, spec_file)
-        chosen, notes = choose_kernels(spec.plan.kernels, kernels)
-        if spec.plan.name != SequentialPass.plan:
-            notes.append(f"the spec names plan {spec.plan.name}; {SequentialPass.plan} is used")
+        text = read_text_side(loaded, name=name, spec_file=spec_file)
+        plan = text.spec.plan
+        chosen, notes = choose_kernels(plan.kernels, kernels)
+        if plan.name != SequentialPass.plan:
+            notes.append(f"the spec names plan {plan.name}; {SequentialPass.plan} is used")
         sha256 = loaded.file.keys.get(names.SOURCE_SHA256)
         return cls(
             name=name,
-            layout=layout,
-            tokenizer=tokenizer,
-            limits=loaded.shape.limits,
-            spec=spec,
-            forward=SequentialPass(loaded.weights, loaded.shape, layout, chosen),
+            layout=text.layout,
+            tokenizer=text.tokenizer,
+            limits=text.limits,
+            spec=text.spec,
+            forward=SequentialPass(loaded.weights, loaded.shape, text.layout, chosen),
             source_sha256=str(sha256.value) if sha256 else None,
-            notes=[*loaded.notes, *notes],
+            notes=[*text.notes, *notes],
         )
 
     def decide(

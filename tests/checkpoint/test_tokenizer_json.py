@@ -1,4 +1,4 @@
-"""checkpoint.tokenizer_files and refusals: a tokenizer outside the two families is refused by name, never approximated."""
+"""checkpoint.tokenizer_files and refusals: a tokenizer outside the two families is refused, never approximated."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from layactl import errors
+from layactl import Model, errors
+from layactl.decide.presets import PRESETS
 from layactl.errors import LayactlError, RequestError, UsageError
 
 ASK = ("--ask", "q=noul: Urgent?")
@@ -106,8 +107,6 @@ def test_a_traceback_is_shown_only_on_request_and_wherever_the_option_stands(cli
 
 
 def test_an_internal_error_is_one_line_too(cli, gguf_for, monkeypatch: pytest.MonkeyPatch):
-    from layactl.engine.model import Model
-
     def broken(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("first\nsecond")
 
@@ -232,6 +231,13 @@ def test_round_shortens_the_answers_alone(digits: int, decide):
     assert short["usage"] == exact["usage"]
 
 
+def test_round_knows_fields_from_labels_of_the_same_name(cli, gguf_for):
+    done = cli("decide", "-q", "-m", gguf_for(), "x", "--ask", "q=choice: Which? choice|debug|legend", "--round", "2")
+    probabilities = json.loads(done.out)["answers"]["q"]["probabilities"]
+    assert list(probabilities) == ["choice", "debug", "legend"]
+    assert all(p == round(p, 2) for p in probabilities.values())
+
+
 def test_round_keeps_a_label_that_is_a_number(cli, gguf_for, tmp_path: Path):
     question = {"q": {"type": "choice", "instructions": "?", "criteria": [1.2345]}}
     (tmp_path / "q.json").write_text(json.dumps(question))
@@ -250,6 +256,15 @@ def test_a_table_names_every_question_and_its_answer(decide):
     assert f"{exact['n']['noul']:.4f} true" in rows[2]
     for row, answer in zip(rows, exact.values(), strict=True):
         assert f"{answer['answer_confidence']:.4f}" in row
+
+
+def test_a_table_never_hands_control_characters_to_the_terminal(decide, tmp_path: Path):
+    question = {"type": "choice", "instructions": "?", "criteria": ["\x1b[31mred", "two\nlines"]}
+    (tmp_path / "q.json").write_text(json.dumps({"\x1b]0;title\x07": question}))
+    done = decide("x", "--questions", tmp_path / "q.json", "--format", "table")
+    assert done.code == 0
+    assert "\x1b" not in done.out
+    assert "\\x1b[31mred" in done.out
 
 
 def test_a_table_shows_markup_and_long_lists_as_text(decide):
@@ -330,8 +345,6 @@ def test_ctrl_c_is_exit_130_and_one_line(gguf_for, tmp_path: Path):
 
 
 def test_presets_lists_them_and_prints_one_as_a_questions_file(cli, gguf_for, tmp_path: Path):
-    from layactl.decide.presets import PRESETS
-
     listed = cli("presets").out.splitlines()
     assert [line.split()[0] for line in listed] == list(PRESETS)
     (tmp_path / "q.json").write_text(cli("presets", "guard").out)
@@ -384,16 +397,16 @@ def test_convert_prints_the_path_and_notes_the_size(cli, checkpoint, tmp_path: P
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names of any bytes")
-def test_file_names_need_not_be_text(layactl, checkpoint, tmp_path: Path):
+def test_file_names_need_not_be_text(cli, checkpoint, tmp_path: Path):
     folder = os.fsencode(tmp_path)
     root, model, out = (os.fsdecode(folder + name) for name in (b"/ck\xff", b"/m\xff.gguf", b"/o\xff.jsonl"))
     checkpoint("tiny-multilingual").rename(root)
-    command = [sys.executable, "-m", "layactl"]
-    done = subprocess.run([*command, "convert", "-q", root, "-o", model], capture_output=True, timeout=60)
+    command = [sys.executable, "-m", "layactl", "convert", "-q", root, "-o", model]
+    done = subprocess.run(command, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, os.fsencode(model) + b"\n", b"")
     (tmp_path / "in.jsonl").write_bytes(b'{"state": "x"}\n')
-    run = [*command, "decide", "-q", "-m", model, "--jsonl", tmp_path / "in.jsonl", "-o", out, *ASK]
-    for more in ([], ["--resume"]):
-        done = subprocess.run([*run, *more], capture_output=True, timeout=60)
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    run = ("decide", "-q", "-m", model, "--jsonl", tmp_path / "in.jsonl", "-o", out, *ASK)
+    for more in ((), ("--resume",)):
+        finished = cli(*run, *more)
+        assert (finished.code, finished.out, finished.err) == (0, "", "")
     assert json.loads(Path(out).read_text(encoding="utf-8"))["model"] == "m\\xff"

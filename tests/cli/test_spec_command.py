@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 from gguf_edit import edited, u32
 from gguf_edit import text as text_value
+from make_llama_cpp_golden import CASES
 
 import layactl as package
+from layactl.convert.convert import convert
 from layactl.engine.stamp import set_spec
 from layactl.errors import OutputError
 from layactl.gguf_file import names, rewrite
@@ -179,6 +181,22 @@ def test_a_calibration_in_the_spec_replaces_what_the_file_ships_and_without_one_
     assert package.load(path).spec.calibration == package.load(gguf_for("tiny-english")).spec.calibration
     cli("spec", "set", path, write({"spec_version": 1, "layout": "laya", "calibration": None}))
     assert not package.load(path).spec.calibration.calibrated
+
+
+@pytest.mark.parametrize("case", ["stock-english", "stock-multilingual"])
+def test_a_file_of_the_other_dialect_takes_a_spec_too(case: str, write, tmp_path: Path, cli):
+    checkpoint = CASES[case].write(tmp_path)
+    before, out = tmp_path / "before.gguf", tmp_path / "after.gguf"
+    convert(checkpoint, before, outtype="f32", dialect="llama.cpp")
+    assert cli("spec", "set", before, write(SPEC), "-o", out).code == 0
+    assert_same_but_for_the_spec(before, out)
+    assert cli("spec", "verify", out).code == 0
+    plain, stamped = package.load(before), package.load(out)
+    assert stamped.spec.router.platt == (1.5, -0.5)
+    assert stamped.tokenizer.control_texts == plain.tokenizer.control_texts
+    # The tokens that user text may not place are told by the file's token types, in either dialect.
+    convert(checkpoint, tmp_path / "laya.gguf", outtype="f32")
+    assert package.load(tmp_path / "laya.gguf").tokenizer.control_texts == plain.tokenizer.control_texts
 
 
 def test_the_file_keeps_its_permissions(model_file, write, cli):

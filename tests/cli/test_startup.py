@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -62,6 +63,4 @@ def test_the_package_loads_nothing_heavy_until_it_is_used():
 
 
 def test_the_version_is_that_of_the_distribution(layactl):
-    from importlib.metadata import version
-
     assert layactl("--version").out == f"layactl {version('layactl')}\n"

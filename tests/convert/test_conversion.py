@@ -36,13 +36,8 @@ from layactl.errors import CheckpointError, LayactlError, OutputError
 from layactl.gguf_file import names
 from layactl.gguf_file.reader import GgufFile
 
+pytestmark = pytest.mark.usefixtures("fewer_probe_texts")
 OUTTYPES = ["f32", "f16", "bf16", "q8_0"]
-
-
-@pytest.fixture(autouse=True)
-def fewer_probe_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of a tiny conversion's time is the proof of its tokenizer, which test_tokenizer_probe repeats at length."""
-    monkeypatch.setattr(convert_module, "probe_texts", lambda count, added: probe_texts(60, added))
 
 
 # -- the same bytes --------------------------------------------------------------------------------------------------
@@ -56,7 +51,7 @@ def test_the_same_folder_gives_the_same_bytes_wherever_it_lies(
     moved = Path(shutil.copytree(root, tmp_path / "elsewhere" / family))
     results = [convert(folder, tmp_path / f"{n}.gguf", outtype=outtype) for n, folder in enumerate((root, root, moved))]
     monkeypatch.chdir(moved)
-    results.append(convert(Path("."), tmp_path / "3.gguf", outtype=outtype))
+    results.append(convert(Path(), tmp_path / "3.gguf", outtype=outtype))
     assert len({result.path.read_bytes() for result in results}) == 1
     assert len({result.source_sha256 for result in results}) == 1
 
@@ -64,7 +59,7 @@ def test_the_same_folder_gives_the_same_bytes_wherever_it_lies(
 def test_bytes_do_not_depend_on_hash_seed_or_locale(checkpoint: Callable[..., Path], tmp_path: Path):
     root = checkpoint("tiny-multilingual")
     here = convert(root, tmp_path / "here.gguf").path.read_bytes()
-    code = "import sys; from pathlib import Path; from layactl.convert.convert import convert; convert(*map(Path, sys.argv[1:]))"
+    code = "import sys, pathlib, layactl.convert.convert as c; c.convert(*map(pathlib.Path, sys.argv[1:]))"
     env = os.environ | {"PYTHONHASHSEED": "7", "LC_ALL": "C", "TZ": "Asia/Tokyo"}
     subprocess.run([sys.executable, "-c", code, str(root), str(tmp_path / "there.gguf")], env=env, check=True)
     assert (tmp_path / "there.gguf").read_bytes() == here
@@ -169,7 +164,7 @@ CARDS: dict[str, tuple[str, dict[str, Any]]] = {
     "text": ("---\njust text\n---\n", {}),
     "unclosed": ("---\nlicense: mit\n", {}),
     "base model": ("---\nbase_model: org/some-model\n---\n", {"general.base_model.0.name": "Some Model"}),
-    "a strange base model": ("---\nbase_model: [\"\", a/b/c/d, \"https://x/y\"]\n---\n", {}),
+    "a strange base model": ('---\nbase_model: ["", a/b/c/d, "https://x/y"]\n---\n', {}),
     "a model name": ("---\nmodel_name: Some Name\n---\n", {"general.name": "Some Name"}),
 }
 
@@ -352,9 +347,7 @@ OUTPUTS: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
 
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
-    }
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -543,7 +536,7 @@ def test_the_probe_refuses_a_tokenizer_that_reads_differently(
         return found
 
     monkeypatch.setattr(convert_module, "read_checkpoint", tampered)
-    with pytest.raises(CheckpointError, match="the rebuilt tokenizer reads .* differently") as error:
+    with pytest.raises(CheckpointError, match=r"the rebuilt tokenizer reads .* differently") as error:
         convert(root, tmp_path / "x.gguf")
     assert error.value.hint is not None and "--embed-tokenizer" in error.value.hint
     assert error.value.where == str(root / TOKENIZER)
@@ -591,4 +584,6 @@ def test_a_checkpoint_behind_links_converts(checkpoint: Callable[..., Path], tmp
             link = linked / path.relative_to(root)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path)
-    assert convert(linked, tmp_path / "a.gguf").path.read_bytes() == convert(root, tmp_path / "b.gguf").path.read_bytes()
+    assert (
+        convert(linked, tmp_path / "a.gguf").path.read_bytes() == convert(root, tmp_path / "b.gguf").path.read_bytes()
+    )

@@ -153,7 +153,7 @@ def test_a_state_from_each_source(name: str, write: Callable[..., Path]):
 
 @pytest.mark.parametrize("given", [(None, None, None), ("x", "1", None), ("x", None, Path("y")), ("x", "1", Path("y"))])
 def test_exactly_one_state_must_be_given(given: tuple[Any, Any, Any]):
-    with pytest.raises(UsageError, match="no state is given|more than one state is given") as error:
+    with pytest.raises(UsageError, match=r"(no|more than one) state is given") as error:
         gather_state(*given)
     assert error.value.hint == "give one of TEXT, --state JSON or --state-file FILE"
 
@@ -164,8 +164,18 @@ STATES: dict[str, tuple[str | None, tuple[str, bytes] | None, type[LayactlError]
     "NaN": ("NaN", None, UsageError, "NaN"),
     "a byte that is no text": ('"\udcff"', None, UsageError, "not UTF-8"),
     "a JSON file that is text": (None, ("s.json", b"plain"), UsageError, "not valid JSON"),
-    "a text file that is no text": (None, ("s.txt", b"a\xff"), UsageError, "is not UTF-8 text: invalid start byte at byte 1"),
-    "a JSON file over 1 MiB": (None, ("s.json", b'"' + b"x" * MAX_BODY_BYTES + b'"'), RequestError, "over 1048576 bytes"),
+    "a text file that is no text": (
+        None,
+        ("s.txt", b"a\xff"),
+        UsageError,
+        "is not UTF-8 text: invalid start byte at byte 1",
+    ),
+    "a JSON file over 1 MiB": (
+        None,
+        ("s.json", b'"' + b"x" * MAX_BODY_BYTES + b'"'),
+        RequestError,
+        "over 1048576 bytes",
+    ),
 }
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from gguf_edit import edited
 
 from layactl.engine.request import MAX_BODY_BYTES
 
@@ -278,9 +281,6 @@ def test_notes_say_how_many_lines_there_were_unless_quiet(cli, gguf_for):
 
 
 def test_an_internal_error_of_one_line_does_not_end_the_run(cli, gguf_for, tmp_path: Path):
-    import numpy as np
-    from gguf_edit import edited
-
     nan = {"scorer.3.bias": np.array([np.nan], dtype=np.float32)}
     model = edited(gguf_for(), tmp_path / "nan.gguf", tensors=nan)
     done = cli("decide", "-m", model, "--jsonl", "-", stdin=request(id=1) + b"\n" + request(id=2, questions={}) + b"\n")
@@ -302,8 +302,6 @@ def test_an_internal_error_of_one_line_does_not_end_the_run(cli, gguf_for, tmp_p
 
 @pytest.fixture
 def files(gguf_for, tmp_path: Path) -> dict[str, Path]:
-    import shutil
-
     paths = {name: tmp_path / name for name in ("in.jsonl", "model.gguf", "q.json", "out.meta.json", "link.jsonl")}
     paths["in.jsonl"].write_bytes(request() + b"\n")
     shutil.copy(gguf_for(), paths["model.gguf"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -135,8 +136,6 @@ def test_without_resume_a_run_starts_over(run: Run, whole: list[bytes]):
 
 
 def test_the_sidecar_says_what_the_lines_depend_on(run: Run, whole: list[bytes]):
-    import hashlib
-
     meta = json.loads(run.sidecar.read_bytes())
     assert meta["format"] == "layactl-decide-run/1"
     assert meta["input"] == {"path": str(run.source), "sha256": hashlib.sha256(run.source.read_bytes()).hexdigest()}
@@ -170,7 +169,11 @@ def another_out_type(run: Run, gguf_for: Callable[..., Path]) -> None:
 
 
 DIFFERENCES: dict[str, tuple[Callable[..., object], tuple[str, ...], str]] = {
-    "a changed line": (lambda run, _: run.source.write_bytes(run.source.read_bytes().replace(b"4", b"6")), ASK, "input"),
+    "a changed line": (
+        lambda run, _: run.source.write_bytes(run.source.read_bytes().replace(b"4", b"6")),
+        ASK,
+        "input",
+    ),
     "a line more": (lambda run, _: run.source.write_bytes(run.source.read_bytes() + b"{}\n"), ASK, "input"),
     "another model": (another_model, ASK, "model"),
     "another out type": (another_out_type, ASK, "model"),
@@ -236,9 +239,7 @@ def test_an_output_that_cannot_be_continued_is_left_alone(name: str, run: Run, w
 
 def test_a_stream_cannot_be_resumed(run: Run, whole: list[bytes]):
     before = run.out.read_bytes()
-    done = run.cli(
-        "decide", "-m", run.model, "--jsonl", "-", "-o", run.out, "--resume", stdin=run.source.read_bytes()
-    )
+    done = run.cli("decide", "-m", run.model, "--jsonl", "-", "-o", run.out, "--resume", stdin=run.source.read_bytes())
     assert done.code == 2
     assert "--resume needs an input file" in done.error_lines[0]
     assert run.out.read_bytes() == before

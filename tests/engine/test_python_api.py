@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf_edit import edited, f32
+from gguf import GGUFValueType as Kind
+from gguf_edit import array, edited, f32
 
 import layactl
 from layactl import Model
@@ -208,9 +209,6 @@ def test_an_output_that_is_not_finite_is_never_an_answer(gguf_for, tmp_path: Pat
 
 
 def test_a_temperature_beyond_the_clamp_is_noted(gguf_for, tmp_path: Path):
-    from gguf import GGUFValueType as Kind
-    from gguf_edit import array
-
     hot = {names.TEMPERATURE: array([9.0, 1.0, 1.0], Kind.FLOAT32), names.NORM_EPS: f32(1e-5)}
     model = layactl.load(edited(gguf_for("tiny-multilingual"), tmp_path / "x.gguf", keys=hot))
     assert len(model.notes) == 1

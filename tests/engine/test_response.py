@@ -12,6 +12,7 @@ import pytest
 
 from layactl import Model
 from layactl.core import strict_json
+from layactl.engine.decider import respond
 
 STATE = {"subject": "Billed twice", "text": "Please refund the second charge."}
 QUESTIONS = {
@@ -191,8 +192,6 @@ def test_the_mask_text_in_any_text_places_no_marker(asked):
 
 
 def test_stop_is_asked_between_sequences_and_ends_the_request(asked):
-    from layactl.engine.decider import respond
-
     model, _ = asked
     calls = []
 
@@ -211,8 +210,6 @@ def test_stop_is_asked_between_sequences_and_ends_the_request(asked):
 
 
 def test_waiting_time_is_reported_and_counted(asked):
-    from layactl.engine.decider import respond
-
     model, _ = asked
     response = respond(model, model.parse({"state": STATE, "questions": {}}), queue_ms=1000.0)
     assert response["timings"]["queue_ms"] == 1000.0

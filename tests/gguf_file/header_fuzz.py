@@ -51,15 +51,18 @@ def structure(path: Path) -> list[int]:
     for value in file.keys.values():
         start, end = value.span
         positions += range(start, min(end, start + 120))
-    return positions + list(range(max(value.span[1] for value in file.keys.values()), file.header_end))
+    return positions + list(range(max(value.span[1] for value in file.keys.values()), data_start(file)))
+
+
+def data_start(file: GgufFile) -> int:
+    return min(tensor.offset for tensor in file.tensors.values())
 
 
 def cuts(path: Path, rng: random.Random, count: int) -> Iterator[tuple[str, str | None]]:
     whole = path.read_bytes()
     file = GgufFile(path)
     data_end = max(tensor.offset + tensor.nbytes for tensor in file.tensors.values())
-    header = file.header_end
-    del file
+    header = data_start(file)
     lengths = {0, 1, 3, 4, 8, 24, header - 1, header, header + 31, data_end - 1, data_end}
     lengths |= {rng.randrange(header) for _ in range(count // 2)} | {rng.randrange(data_end) for _ in range(count // 2)}
     # From long to short, so that the file shrinks in place.
@@ -88,7 +91,7 @@ def flipped(path: Path, changes: dict[int, int]) -> Iterator[None]:
 
 
 def flips(path: Path, rng: random.Random, count: int) -> Iterator[tuple[str, str | None]]:
-    positions, header_end = structure(path), GgufFile(path).header_end
+    positions, header_end = structure(path), data_start(GgufFile(path))
     for n in range(count):
         pool = positions if n % 4 else range(header_end)
         chosen = [rng.choice(pool) for _ in range(rng.choice((1, 1, 1, 2, 5)))]

@@ -154,7 +154,7 @@ BAD = {
     ),
     "no architecture": Bad("is not a Laya GGUF (general.architecture is ''", {names.ARCHITECTURE: None}),
     "architecture as a number": Bad("general.architecture: is not a string", {names.ARCHITECTURE: u32(1)}),
-    "laya by name only": Bad("the laya.* keys are not there", {names.BLOCK_COUNT: None}),
+    "layers missing": Bad("laya.block_count: key is missing", {names.BLOCK_COUNT: None}),
     # types of keys
     "layers as text": Bad("laya.block_count: is not a non-negative integer", {names.BLOCK_COUNT: text("5")}),
     "layers as a float": Bad("laya.block_count: is not a non-negative integer", {names.BLOCK_COUNT: f32(5.0)}),

@@ -402,7 +402,7 @@ def several_questions(measure: Measure, rng: Random) -> Cases:
 
 
 def mixtures(measure: Measure, rng: Random) -> Cases:
-    for n in range(70):
+    for n in range(40):
         yield Case(_state(measure, rng), _some_questions(measure, rng, rng.randint(1, 4)), golden=n < 3)
 
 

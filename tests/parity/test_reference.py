@@ -26,6 +26,7 @@ from .request_kinds import (
     raw_texts,
 )
 
+pytest.importorskip("laya")
 pytestmark = pytest.mark.reference
 
 # The committed checkpoints get every request; the generated ones, about another head, every third.
