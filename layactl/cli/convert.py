@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,9 @@ def convert_command(
     embed_tokenizer: Annotated[
         bool, typer.Option("--embed-tokenizer", help="Carry tokenizer.json whole instead of rebuilding it.")
     ] = False,
+    spec: Annotated[
+        Path | None, typer.Option("--spec", metavar="SPEC.json", help="Stamp this decision.spec into the file.")
+    ] = None,
     verify_against: Annotated[
         Path | None,
         typer.Option("--verify-against", metavar="REF.gguf", help="Compare the result; exit code 2 when it differs."),
@@ -47,7 +51,7 @@ def convert_command(
     from layactl.convert.convert import convert
 
     if out is None:
-        own = model_name is not None or embed_tokenizer or dialect is not Dialect.laya
+        own = model_name is not None or embed_tokenizer or spec is not None or dialect is not Dialect.laya
         if own or outtype.value not in list(FolderOuttype):
             raise UsageError("a conversion with options of its own is not kept in the cache", hint="give -o OUT.gguf")
         choice = ModelChoice(checkpoint, FolderOuttype(outtype.value), cache_dir, quiet=quiet)
@@ -65,11 +69,22 @@ def convert_command(
             model_name=model_name,
             embed_tokenizer=embed_tokenizer,
             progress=lambda done, total: update(done, total=total),
+            finish=_stamp_with(spec, out),
         )
     for message in result.notes():
         note(message, quiet)
     path_line(result.path)
     return _verify(result.path, verify_against)
+
+
+def _stamp_with(spec: Path | None, out: Path) -> Callable[[Path], None]:
+    def stamp(path: Path) -> None:
+        from layactl.engine.stamp import set_spec
+
+        if spec is not None:
+            set_spec(path, spec, model_id=out.name.removesuffix(".gguf"))
+
+    return stamp
 
 
 def _verify(path: Path, reference: Path | None) -> int:

@@ -57,6 +57,7 @@ def convert(
     model_name: str | None = None,
     embed_tokenizer: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    finish: Callable[[Path], None] = lambda path: None,
 ) -> Conversion:
     """Convert a checkpoint folder; the file appears under its name only when it is whole.
 
@@ -64,6 +65,7 @@ def convert(
     dialect: "laya", or "llama.cpp" for the file that stock llama.cpp loads (without act head and max_len).
     embed_tokenizer: carry tokenizer.json whole, for tokenizers outside the two families ("laya" only).
     progress: called with (bytes written, bytes in all).
+    finish: called with the whole file before it takes its name; what it raises leaves nothing behind.
 
     The same folder gives the same bytes every time. Raises CheckpointError, OutputError.
     """
@@ -101,6 +103,7 @@ def convert(
             model = _llama_cpp_model(checkpoint, metadata, file_type)
             write_llama_cpp(temporary, model, plans, advance, _refusal(checkpoint))
             remarks = tuple(llama_cpp_notes(model, checkpoint.shape.limits.max_len))
+        finish(temporary)
         nbytes = temporary.stat().st_size
     return Conversion(out, source_sha256, len(plans), parameters, nbytes, fidelity, remarks)
 

@@ -28,9 +28,10 @@ def get_spec(file: GgufFile) -> str:
     return file.text(names.DECISION_SPEC)
 
 
-def set_spec(path: Path, spec_file: Path, out: Path | None) -> DecisionSpec:
+def set_spec(path: Path, spec_file: Path, out: Path | None = None, *, model_id: str | None = None) -> DecisionSpec:
     """Put a spec and its mirror keys into a GGUF, in place or as a new file.
 
+    model_id: for a spec that names none; default: the file's name.
     A bare calibration.json is no spec and is refused. Raises SpecError, GgufError and OutputError; the file is then as
     it was.
     """
@@ -45,7 +46,7 @@ def set_spec(path: Path, spec_file: Path, out: Path | None) -> DecisionSpec:
         where=str(spec_file),
         shipped=read_model(file).calibration,
         layout=LAYA,
-        model_id=_name(path),
+        model_id=model_id or _name(path),
     )
     with replacing(target) as temporary:
         rewrite_gguf(file, temporary, {names.DECISION_SPEC: spec.text, **mirror_values(spec)})

@@ -587,3 +587,14 @@ def test_a_checkpoint_behind_links_converts(checkpoint: Callable[..., Path], tmp
     assert (
         convert(linked, tmp_path / "a.gguf").path.read_bytes() == convert(root, tmp_path / "b.gguf").path.read_bytes()
     )
+
+
+def test_convert_stamps_a_spec_before_the_file_takes_its_name(layactl, checkpoint, tmp_path):
+    spec, out = tmp_path / "spec.json", tmp_path / "stamped.gguf"
+    spec.write_text('{"spec_version": 1, "layout": "laya", "confidence": "max_p"}')
+    assert layactl("convert", "-q", checkpoint(), "-o", out, "--spec", spec).code == 0
+    assert layactl("spec", "verify", out, spec).code == 0
+    spec.write_text('{"spec_version": 1, "layout": "laya", "confidence": "no such rule"}')
+    refused = layactl("convert", "-q", checkpoint("tiny-multilingual"), "-o", tmp_path / "refused.gguf", "--spec", spec)
+    assert refused.code == 1 and "confidence" in refused.error_lines[0]
+    assert not list(tmp_path.glob("*refused*"))

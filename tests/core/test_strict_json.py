@@ -86,6 +86,7 @@ REFUSED = {
     "129 levels of objects": (deep(129, '{"a":', "}").encode(), "MALFORMED_JSON", "128 nested levels"),
     "100,000 levels": (b"[" * 100_000, "MALFORMED_JSON", "128 nested levels"),
     "NaN": (b"[NaN]", "UNSUPPORTED_NUMBER", "NaN"),
+    "-NaN": (b"[-NaN]", "UNSUPPORTED_NUMBER", "-NaN"),
     "Infinity": (b"Infinity", "UNSUPPORTED_NUMBER", "Infinity"),
     "-Infinity": (b'{"a": -Infinity}', "UNSUPPORTED_NUMBER", "-Infinity"),
     "float overflow": (b"1e309", "UNSUPPORTED_NUMBER", "1e309"),
