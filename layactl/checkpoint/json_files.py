@@ -17,7 +17,14 @@ MAX_JSON_BYTES = 8 * 2**20
 MAX_JSON_DEPTH = 127
 
 
+def check_regular(path: Path) -> None:
+    """Raises CheckpointError for what is there but no regular file: opening a pipe would wait for ever."""
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path.name} is not a regular file", where=str(path))
+
+
 def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
+    check_regular(path)
     try:
         with path.open("rb") as handle:
             data = handle.read(limit + 1)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layactl.checkpoint.json_files import parse_json_object, unique_keys
+from layactl.checkpoint.json_files import check_regular, parse_json_object, unique_keys
 from layactl.core.json_fields import JsonObject
 from layactl.core.weights import FloatArray, bfloat16_to_float32
 from layactl.errors import CheckpointError
@@ -33,6 +33,7 @@ class _OpenFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        check_regular(path)
         try:
             self._handle = path.open("rb", buffering=0)
             weakref.finalize(self, self._handle.close)

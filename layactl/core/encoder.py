@@ -18,16 +18,16 @@ from layactl.core.weights import MakeLinear, Weights
 
 
 class Encoder:
-    """Callable: token ids -> hidden states (T, d) float32, T at most max_len."""
+    """Callable: token ids -> hidden states (T, d) float32."""
 
-    def __init__(self, weights: Weights, shape: EncoderShape, max_len: int, make_linear: MakeLinear) -> None:
+    def __init__(self, weights: Weights, shape: EncoderShape, make_linear: MakeLinear) -> None:
         self._weights = weights
         self._shape = shape
         self._half_window = shape.local_attention // 2
         self._embedding_norm = torch.from_numpy(weights["encoder.embeddings.norm.weight"])
         self._final_norm = torch.from_numpy(weights["encoder.final_norm.weight"])
-        self._global_rope = Rope(shape.global_theta, shape.head_dim, max_len)
-        self._local_rope = Rope(shape.local_theta, shape.head_dim, max_len)
+        self._global_rope = Rope(shape.global_theta, shape.head_dim)
+        self._local_rope = Rope(shape.local_theta, shape.head_dim)
         self._layers = [_EncoderLayer(weights, shape, n, make_linear) for n in range(shape.layers)]
 
     def __call__(self, ids: Sequence[int]) -> torch.Tensor:

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import torch
 
+_FIRST_LENGTH = 512
+
 
 class Rope:
-    """cos and sin for positions 0..length-1, each (length, head_dim) float32."""
+    """cos and sin by position, (positions, head_dim) float32 each.
 
-    def __init__(self, theta: float, head_dim: int, length: int) -> None:
-        inverse = 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))  # (head_dim / 2,)
-        angles = torch.arange(length, dtype=torch.float32)[:, None] * inverse
-        angles = torch.cat([angles, angles], dim=-1)
-        self._cos, self._sin = angles.cos(), angles.sin()
+    The tables grow with the longest sequence seen: a file may claim any sequence limit, and only use may cost memory.
+    """
+
+    def __init__(self, theta: float, head_dim: int) -> None:
+        self._inverse = 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))  # (head_dim/2,)
+        self._tables = self._compute(_FIRST_LENGTH)
 
     def rotate(self, x: torch.Tensor) -> torch.Tensor:
         """(..., T, head_dim) -> the same shape, position t in row t."""
         tokens, width = x.shape[-2:]
+        cos, sin = self._tables
+        if tokens > len(cos):
+            # Replaced as one object, so that threads that grow it at once at worst compute it twice.
+            cos, sin = self._tables = self._compute(max(tokens, 2 * len(cos)))
         first, second = x[..., : width // 2], x[..., width // 2 :]
         turned = torch.cat([-second, first], dim=-1)
-        return x * self._cos[:tokens] + turned * self._sin[:tokens]
+        return x * cos[:tokens] + turned * sin[:tokens]
+
+    def _compute(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = torch.arange(length, dtype=torch.float32)[:, None] * self._inverse
+        angles = torch.cat([angles, angles], dim=-1)
+        return angles.cos(), angles.sin()

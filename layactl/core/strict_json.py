@@ -156,13 +156,14 @@ def json_key(label: Any) -> str:
     return int.__repr__(label)
 
 
-def check_value(value: Any, param: str) -> None:
+def check_value(value: Any, param: str, *, level: int = 2) -> None:
     """Hold a value handed in from Python to the rules a parsed document already meets.
 
+    level: the nesting level the value would stand at in a document; 2 is a field of a request body.
     Raises RequestError naming `param`: UNSUPPORTED_NUMBER, MALFORMED_JSON (surrogates, depth) or INVALID_REQUEST
     (a type JSON does not have).
     """
-    for item, depth in _walk(value, 1):
+    for item, depth in _walk(value, level):
         if depth > MAX_DEPTH:
             raise RequestError("MALFORMED_JSON", f"more than {MAX_DEPTH} nested levels", param=param)
         if isinstance(item, str):

@@ -101,6 +101,22 @@ def is_file(name: str) -> bool:
     return name != "-" and Path(name).is_file()
 
 
+class _Rejoined(io.RawIOBase):
+    """A stream with bytes that were read from it put back in front."""
+
+    def __init__(self, start: bytes, rest: io.BufferedReader) -> None:
+        self._start, self._rest = start, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._start[: len(buffer)] or self._rest.read1(len(buffer))
+        self._start = self._start[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+
 class LineSource:
     """The lines of a JSONL file, or of standard input for "-", plain or gzip; use it in a `with` block.
 
@@ -116,8 +132,10 @@ class LineSource:
         except OSError as error:
             raise UsageError(f"cannot be read: {error.strerror}", where=name) from None
         self._raw = cast(io.BufferedReader, raw)
-        zipped = self._raw.peek(2)[:2] == _GZIP_MAGIC
-        self._stream: IO[bytes] = cast(IO[bytes], gzip.GzipFile(fileobj=self._raw)) if zipped else self._raw
+        # A pipe may hand over its first byte alone, so the magic number is read rather than peeked at.
+        magic = self._raw.read(len(_GZIP_MAGIC))
+        whole = cast(IO[bytes], io.BufferedReader(_Rejoined(magic, self._raw)))
+        self._stream = cast(IO[bytes], gzip.GzipFile(fileobj=whole)) if magic == _GZIP_MAGIC else whole
         self._consumed = 0
 
     def __enter__(self) -> LineSource:

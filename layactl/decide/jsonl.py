@@ -17,7 +17,7 @@ from layactl.core import strict_json
 from layactl.decide.inputs import LineSource, is_file
 from layactl.durable import check_target, readable_name, replacing, sync
 from layactl.engine.model import Model
-from layactl.engine.request import body_too_large, parse_body, parse_request
+from layactl.engine.request import body_too_large, internal_error, parse_body, parse_request
 from layactl.errors import OutputError, RequestError, UsageError
 from layactl.router.request import parse_router
 from layactl.router.score import Router
@@ -109,7 +109,7 @@ def _answer(
         problem = error
     except Exception as error:  # one line must never end the run; the detail goes to the log only
         log(f"line {number}: internal error: {type(error).__name__}: {error}")
-        problem = RequestError("INTERNAL", "internal error while processing the request", code=500)
+        problem = internal_error()
     return {"id": line_id, "line": number, "error": problem.to_json()}, True
 
 

@@ -24,7 +24,7 @@ class SequentialPass:
     def __init__(self, weights: Weights, shape: ModelShape, layout: Layout, kernels: Kernels) -> None:
         self.kernels = kernels.name
         self.precision = kernels.precision
-        self._encode = Encoder(weights, shape.encoder, shape.limits.max_len, kernels.make_linear)
+        self._encode = Encoder(weights, shape.encoder, kernels.make_linear)
         self._head = layout.build_head(weights, shape, kernels.make_linear)
 
     def run(self, sequences: list[TokenSequence], stop: Callable[[], None]) -> list[RawOutput]:

@@ -12,7 +12,7 @@ from layactl.core.model_shape import Limits
 from layactl.core.tokenizer import Tokenizer
 from layactl.engine.decider import respond
 from layactl.engine.forward import SequentialPass
-from layactl.engine.request import Request, parse_request
+from layactl.engine.request import Request, internal_error, parse_request
 from layactl.engine.text_side import read_text_side
 from layactl.engine.threads import set_threads
 from layactl.errors import RequestError
@@ -104,13 +104,16 @@ class Model:
         """Answer many requests, lazily and in order, each as if it were alone.
 
         requests: {"state": ..., "questions": {...}, "truncation"?: ...} each. Yields a response body, or the
-        RequestError of a request that is refused: one bad request never ends the run.
+        RequestError of a request that is refused (INTERNAL for an output that is not finite): one bad request never
+        ends the run.
         """
         for request in requests:
             try:
                 yield self.respond(self.parse(request), debug=debug)
             except RequestError as error:
                 yield error
+            except ArithmeticError:
+                yield internal_error()
 
     def parse(self, body: Any) -> Request:
         """Check a request given as Python values. Raises RequestError."""

@@ -28,6 +28,11 @@ def body_too_large() -> RequestError:
     return RequestError("BODY_TOO_LARGE", f"request over {MAX_BODY_BYTES} bytes", code=413)
 
 
+def internal_error() -> RequestError:
+    """What a caller is told of an error that is ours; its detail goes to the log only."""
+    return RequestError("INTERNAL", "internal error while processing the request", code=500)
+
+
 def check_body_size(body: dict[str, Any]) -> None:
     """Hold a request that never was one body to the size limit of one. Raises RequestError BODY_TOO_LARGE."""
     if len(strict_json.dumps(body).encode("utf-8", "surrogatepass")) > MAX_BODY_BYTES:
@@ -57,6 +62,8 @@ def parse_request(body: dict[str, Any], layout: Layout, spec: DecisionSpec) -> R
         raise RequestError("INVALID_REQUEST", "questions is missing", param="questions")
     if not isinstance(questions, dict):
         raise RequestError("INVALID_REQUEST", "questions must be an object of id: definition", param="questions")
+    if unnamed := [key for key in questions if not isinstance(key, str)]:
+        raise RequestError("INVALID_REQUEST", f"a question id must be text, not {unnamed[0]!r:.40}", param="questions")
     state = body.get("state")
     if state is None:
         raise RequestError("INVALID_REQUEST", "state is missing or null", param="state")

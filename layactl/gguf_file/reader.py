@@ -121,6 +121,8 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise GgufError("is not a regular file, and a model is read at many places", where=str(path))
         try:
             with path.open("rb") as handle:
                 self._map = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)

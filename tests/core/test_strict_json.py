@@ -229,7 +229,7 @@ def endless() -> list[Any]:
 
 PYTHON_VALUES = {
     "all JSON types": {"a": [None, True, 1, 2.5, "x", {"b": []}], "t": (1, 2)},
-    "128 levels": nested(128),
+    "127 levels, 128 with the body around them": nested(127),
     "int keys": {1: "a"},
     "limits of integers": [INT64_MIN, UINT64_MAX],
     "many values at one level": [[]] * 1000,
@@ -242,7 +242,7 @@ PYTHON_FLAWS = {
     "integer under int64": ([[INT64_MIN - 1]], "UNSUPPORTED_NUMBER"),
     "surrogate": (["\ud800"], "MALFORMED_JSON"),
     "surrogate in a key": ({"\udfff": 1}, "MALFORMED_JSON"),
-    "129 levels": (nested(129), "MALFORMED_JSON"),
+    "128 levels, 129 with the body around them": (nested(128), "MALFORMED_JSON"),
     "a list within itself": (endless(), "MALFORMED_JSON"),
     "bytes": (b"x", "INVALID_REQUEST"),
     "set": ({"a": {1, 2}}, "INVALID_REQUEST"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Callable
@@ -215,3 +216,27 @@ def test_a_temperature_beyond_the_clamp_is_noted(gguf_for, tmp_path: Path):
     assert "temperature 9 of choice" in model.notes[0]
     debug = model.decide("x", {"q": QUESTIONS["topic"]}, debug=True)["answers"]["q"]["debug"]
     assert debug["temperature"] == 5.0
+
+
+def test_decide_many_goes_on_after_an_output_that_is_not_finite(model_for, monkeypatch):
+    model = model_for("tiny-english")
+    real = model.forward.run
+    runs = iter(range(3))
+
+    def run(sequences, stop):
+        outputs = real(sequences, stop)
+        if next(runs) == 1:
+            outputs = [dataclasses.replace(output, logits=[float("nan")] * len(output.logits)) for output in outputs]
+        return outputs
+
+    monkeypatch.setattr(model.forward, "run", run)
+    request = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "ok?"}}}
+    first, second, third = model.decide_many([request] * 3)
+    assert "answers" in first and "answers" in third
+    assert isinstance(second, RequestError) and (second.reason, second.code) == ("INTERNAL", 500)
+
+
+def test_a_question_id_that_is_no_text_is_refused(model_for):
+    with pytest.raises(RequestError) as refusal:
+        model_for("tiny-english").decide("x", {1: {"type": "noul", "instructions": "ok?"}})
+    assert (refusal.value.reason, refusal.value.param) == ("INVALID_REQUEST", "questions")
