@@ -260,6 +260,13 @@ def tight_limits(measure: Measure, rng: Random) -> Cases:
         yield Case([measure.text(50, rng)], {"fits": _noul("Is it?"), "q": question}, limits)
 
 
+def raised_limits(measure: Measure, rng: Random) -> Cases:
+    """Sequences beyond what the model was made for: positions have no end."""
+    for max_len in (measure.max_len + 1, 520, 700, 1100):
+        limits = max(max_len, measure.max_len), measure.head_max_len
+        yield Case(measure.text(2 * max_len, rng), {"q": _noul("Is it?")}, limits, golden=max_len == 700)
+
+
 # -- the head -------------------------------------------------------------------------------------------------------
 
 
@@ -416,6 +423,7 @@ _KINDS: dict[str, Callable[[Measure, Random], Cases]] = {
     "options at the head budget": options_at_the_head_budget,
     "many long options": many_long_options,
     "tight limits": tight_limits,
+    "raised limits": raised_limits,
     "long instructions": long_instructions,
     "structured instructions": structured_instructions,
     "label types": label_types,

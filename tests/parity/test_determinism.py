@@ -59,6 +59,16 @@ def test_the_same_request_gives_the_same_bits(
         assert _outputs(second_load, case) == once
 
 
+def test_a_longer_request_before_changes_no_bit(
+    name: str, requests: list[Case], model_of: Callable[..., layactl.Model], gguf_of: Callable[..., Path]
+) -> None:
+    """Whatever a model keeps and grows with use (position tables) gives a short request the same numbers."""
+    used = with_limits(layactl.load(gguf_of(name, "f32")), (3000, 100))
+    used.decide("word " * 3000, {"q": {"type": "noul", "instructions": "Is it?"}})
+    for case in requests:
+        assert _outputs(used, case) == _outputs(with_limits(model_of(name), (3000, 100)), case)
+
+
 def test_an_f16_file_that_holds_the_weights_exactly_gives_the_same_bits(
     name: str, requests: list[Case], model_of: Callable[..., layactl.Model]
 ) -> None:

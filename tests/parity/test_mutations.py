@@ -41,25 +41,24 @@ def goldens() -> dict[str, Golden]:
 
 
 def flipped_rope(patch: pytest.MonkeyPatch) -> None:
-    original = rope.Rope.__init__
+    """(a, b) turned by -angle is (b, a) turned by +angle, swapped back."""
+    original = rope.Rope.rotate
 
-    def init(self: rope.Rope, *arguments: Any) -> None:
-        original(self, *arguments)
-        self._sin = -self._sin
+    def rotate(self: rope.Rope, x: Any) -> Any:
+        half = x.shape[-1] // 2
+        return original(self, x.roll(half, -1)).roll(half, -1)
 
-    patch.setattr(rope.Rope, "__init__", init)
+    patch.setattr(rope.Rope, "rotate", rotate)
 
 
 def interleaved_rope(patch: pytest.MonkeyPatch) -> None:
     """Pairs (0, 1), (2, 3), ... instead of (0, n/2), (1, n/2 + 1), ..."""
+    original = rope.Rope.rotate
 
     def rotate(self: rope.Rope, x: Any) -> Any:
-        import torch
-
-        tokens, width = x.shape[-2:]
-        cos, sin = (table[:tokens, : width // 2].repeat_interleave(2, -1) for table in (self._cos, self._sin))
-        turned = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
-        return x * cos + turned * sin
+        *rest, width = x.shape
+        turned = original(self, x.reshape(*rest, width // 2, 2).transpose(-1, -2).reshape(x.shape))
+        return turned.reshape(*rest, 2, width // 2).transpose(-1, -2).reshape(x.shape)
 
     patch.setattr(rope.Rope, "rotate", rotate)
 
