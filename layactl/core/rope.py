@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-_FIRST_LENGTH = 512
+_BLOCK = 512
 
 
 class Rope:
@@ -15,7 +15,7 @@ class Rope:
 
     def __init__(self, theta: float, head_dim: int) -> None:
         self._inverse = 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))  # (head_dim/2,)
-        self._tables = self._compute(_FIRST_LENGTH)
+        self._tables = self._compute(_BLOCK)
 
     def rotate(self, x: torch.Tensor) -> torch.Tensor:
         """(..., T, head_dim) -> the same shape, position t in row t."""
@@ -29,6 +29,11 @@ class Rope:
         return x * cos[:tokens] + turned * sin[:tokens]
 
     def _compute(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        angles = torch.arange(length, dtype=torch.float32)[:, None] * self._inverse
-        angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos(), angles.sin()
+        # Block by block: torch splits a long tensor between threads, and the elements at a seam can take another code
+        # path with another last digit.
+        blocks = []
+        for start in range(0, length, _BLOCK):
+            angles = torch.arange(start, start + _BLOCK, dtype=torch.float32)[:, None] * self._inverse
+            blocks.append((angles.cos(), angles.sin()))
+        cos, sin = (torch.cat(part) for part in zip(*blocks, strict=True))
+        return torch.cat([cos, cos], dim=-1), torch.cat([sin, sin], dim=-1)

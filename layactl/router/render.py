@@ -119,7 +119,7 @@ def _check_fixed(candidate: Candidate, state: CandidateState, sequence: TokenSeq
     cuts = sequence.cuts
     kept = cuts.state_tokens - cuts.state_dropped
     # Where even option markers are lost, no shorter criterion would help: check_cuts says so.
-    if cuts.state_dropped and kept <= state.fixed_tokens and not cuts.markers_lost:
+    if cuts.state_dropped and kept < state.fixed_tokens and not cuts.markers_lost:
         raise RequestError(
             "CRITERION_TOO_LONG",
             f"card and criterion of {candidate.id!r} have {state.fixed_tokens} tokens; {kept} fit",
