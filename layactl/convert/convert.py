@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from layactl.convert.llama_cpp import check_writable, llama_cpp_notes, write_lla
 from layactl.convert.llama_cpp_keys import LlamaCppModel
 from layactl.convert.metadata import README, read_metadata
 from layactl.convert.recipe import RECIPES
-from layactl.convert.tensor_stream import Fidelity, plan_tensor
+from layactl.convert.tensor_stream import Fidelity, StoredRows, plan_tensor
 from layactl.core.tensor_table import TensorSpec, tensor_specs
 from layactl.core.tokenizer import Tokenizer, from_huggingface_json
 from layactl.core.tokenizer_probe import probe_texts
@@ -71,7 +73,8 @@ def convert(
     """
     fidelity = Fidelity(RECIPES[outtype])
     check_target(out)
-    checkpoint = read_checkpoint(root, embed_tokenizer=embed_tokenizer)
+    with _without_collector():
+        checkpoint = read_checkpoint(root, embed_tokenizer=embed_tokenizer)
     _refuse_own_input(checkpoint, out)
     if dialect == llama_cpp_dialect.DIALECT:
         check_writable(checkpoint.shape, checkpoint.tokenizer, _refusal(checkpoint))
@@ -106,6 +109,18 @@ def convert(
         finish(temporary)
         nbytes = temporary.stat().st_size
     return Conversion(out, source_sha256, len(plans), parameters, nbytes, fidelity, remarks)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A vocabulary is a million objects and no cycle; looking for some takes a third of the time of reading it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _llama_cpp_specs(checkpoint: Checkpoint) -> list[TensorSpec]:
@@ -168,4 +183,5 @@ def _plan(spec: TensorSpec, tensor: StoredTensor, fidelity: Fidelity) -> TensorP
     def refuse(message: str, hint: str | None) -> CheckpointError:
         return CheckpointError(message, where=str(tensor.path), hint=hint)
 
-    return plan_tensor(spec.gguf, spec.shape, tensor.floats, fidelity, refuse)
+    stored = StoredRows(gguf.GGMLQuantizationType[tensor.dtype], tensor.stored)
+    return plan_tensor(spec.gguf, spec.shape, tensor.floats, fidelity, refuse, stored)

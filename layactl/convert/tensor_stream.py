@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import gguf
 import numpy as np
 import numpy.typing as npt
 
@@ -37,23 +38,53 @@ class Fidelity:
             yield f"{self.nonfinite[0]} holds values that are not finite"
 
 
+@dataclass(frozen=True)
+class StoredRows:
+    """A tensor as some file stores it. rows: rows start..stop in that type."""
+
+    kind: gguf.GGMLQuantizationType
+    rows: Callable[[int, int], npt.NDArray[Any]]
+
+
+# The exponent bits, all set in infinities and NaN only.
+_EXPONENTS: dict[gguf.GGMLQuantizationType, np.uint32 | np.uint16] = {
+    gguf.GGMLQuantizationType.F32: np.uint32(0x7F800000),
+    gguf.GGMLQuantizationType.F16: np.uint16(0x7C00),
+    gguf.GGMLQuantizationType.BF16: np.uint16(0x7F80),
+}
+
+
+def _all_finite(stored: npt.NDArray[Any], kind: gguf.GGMLQuantizationType) -> bool:
+    exponent = _EXPONENTS[kind]
+    return bool(((stored.view(exponent.dtype) & exponent) != exponent).all())
+
+
 def plan_tensor(
     name: str,
     shape: tuple[int, ...],
     floats: Callable[[int, int], FloatArray],
     fidelity: Fidelity,
     refuse: Callable[[str, str | None], LayactlError],
+    as_is: StoredRows | None = None,
 ) -> TensorPlan:
     """The plan that writes a tensor in the type its recipe gives it.
 
-    floats: rows start..stop as float32; refuse: makes the error (message, hint) for values the type has no room for.
+    floats: rows start..stop as float32; as_is: its rows as they are stored, for a tensor that is in that type already;
+    refuse: makes the error (message, hint) for values the type has no room for.
     """
     kind = fidelity.recipe.type_of(name, shape)
 
     def slices() -> Iterator[npt.NDArray[Any]]:
         step = max(1, SLICE_BYTES // max(1, 4 * math.prod(shape[1:])))
         for start in range(0, shape[0], step):
-            exact = floats(start, min(start + step, shape[0]))
+            stop = min(start + step, shape[0])
+            if as_is is not None and as_is.kind == kind:
+                stored = as_is.rows(start, stop)
+                if not _all_finite(stored, kind):
+                    _note_nonfinite()
+                yield stored
+                continue
+            exact = floats(start, stop)
             stored = encode(exact, kind)
             if stored is not exact:
                 _compare(exact, decode(stored, kind))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +36,21 @@ class TensorPlan:
         return math.prod(self.shape) // values * nbytes
 
 
+class _Writer(gguf.GGUFWriter):
+    """gguf's writer, with string arrays packed as a whole: value by value, a vocabulary of 256,000 and its merges take
+    more than a second.
+    """
+
+    def _pack_val(self, val: Any, vtype: Any, add_vtype: bool, sub_type: Any = None) -> bytes:
+        if vtype != gguf.GGUFValueType.ARRAY or not val or not isinstance(val[0], str):
+            return bytes(super()._pack_val(val, vtype, add_vtype, sub_type))
+        texts = [text.encode("utf-8") for text in val]
+        lengths = map(struct.Struct("<Q").pack, map(len, texts))
+        head = struct.pack("<I", vtype) if add_vtype else b""
+        head += struct.pack("<IQ", gguf.GGUFValueType.STRING, len(texts))
+        return head + b"".join(chain.from_iterable(zip(lengths, texts, strict=True)))
+
+
 def write_gguf(
     path: Path,
     architecture: str,
@@ -42,7 +59,7 @@ def write_gguf(
     progress: Callable[[int], None],
 ) -> None:
     """Write a whole file. progress: called with the bytes of tensor data written since the last call."""
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = _Writer(path, architecture)
     try:
         add_keys(writer)
         for tensor in tensors:
