@@ -558,7 +558,7 @@ NO_CHECKPOINT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a config that is a folder": (
         lambda root: ((root / ENCODER).unlink(), (root / ENCODER).mkdir()),
-        "config.json cannot be read: Is a directory",
+        "config.json is not a regular file",
     ),
     "cut weights": (lambda root: os.truncate(root / WEIGHTS, 5000), ""),
 }
