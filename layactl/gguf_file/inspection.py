@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from typing import Any
 
-from layactl.errors import LayactlError
+from layactl.core import strict_json
+from layactl.errors import LayactlError, RequestError
 from layactl.gguf_file import llama_cpp_dialect, names
 from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.model_file import ModelFile
@@ -27,12 +29,25 @@ def inspect(file: GgufFile) -> dict[str, Any]:
         "name": file.text(names.NAME, ""),
         "keys": len(file.keys),
         "types": dict(types),
+        "spec": _spec(file),
     }
     try:
         model = read_model(file)
     except LayactlError as error:
         return report | {"dialect": None, "problem": error.message}
     return report | _model(file, model)
+
+
+def _spec(file: GgufFile) -> dict[str, Any] | None:
+    """The stamped decision.spec as it stands (`layactl spec verify` checks it), None for an unstamped file."""
+    if names.DECISION_SPEC not in file.keys:
+        return None
+    text = file.text(names.DECISION_SPEC)
+    try:
+        content = strict_json.loads_strict(text)
+    except RequestError as error:
+        content = error.message
+    return {"sha256": hashlib.sha256(text.encode("utf-8")).hexdigest(), "content": content}
 
 
 def _model(file: GgufFile, model: ModelFile) -> dict[str, Any]:

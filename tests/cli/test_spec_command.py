@@ -378,3 +378,11 @@ def test_a_refused_spec_file_is_one_error_line(model_file, write, cli):
     done = cli("decide", "-m", model_file, "--spec", file, "x", "--ask", "noul: Urgent?")
     assert (done.code, done.out) == (1, "")
     assert done.error_lines == [f"error: confidence is 'entropy'; one of: laya, typesafe, max_p ({file})"]
+
+
+def test_inspect_shows_the_stamped_spec(layactl: Callable[..., Any], model_file: Path, write: Callable[..., Path]):
+    assert json.loads(layactl("gguf", "inspect", "--json", model_file).out)["spec"] is None
+    spec = write(SPEC)
+    set_spec(model_file, spec)
+    shown = json.loads(layactl("gguf", "inspect", "--json", model_file).out)["spec"]
+    assert shown == {"sha256": hashlib.sha256(spec.read_bytes()).hexdigest(), "content": SPEC}

@@ -329,7 +329,7 @@ def test_card_and_criterion_must_fit_to_the_last_token(family: str, router_with)
     (item,) = router.render(router.parse(body(task="t " * 300)))["items"]
     room = item["n_state"] - item["n_state_cut"]
     seen = set()
-    for words, end in itertools.product(range(1, 60), ("", "y", "zq")):
+    for words, end in itertools.product(range(1, 100), ("", "y", "zq")):
         request = body(candidate("a"), candidate("b"), criterion="x " * words + end, task="t " * 300)
         (state,) = router._states.read(
             ["executor: A\nkind: local\nchecks: none"], request["criterion"], request["task"]
