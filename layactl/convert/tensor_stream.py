@@ -80,36 +80,29 @@ def plan_tensor(
             stop = min(start + step, shape[0])
             if as_is is not None and as_is.kind == kind:
                 stored = as_is.rows(start, stop)
-                if not _all_finite(stored, kind):
-                    _note_nonfinite()
+                _check_finite(_all_finite(stored, kind))
                 yield stored
                 continue
             exact = floats(start, stop)
+            finite = np.isfinite(exact)
+            _check_finite(bool(finite.all()))
             stored = encode(exact, kind)
             if stored is not exact:
-                _compare(exact, decode(stored, kind))
-            elif not np.isfinite(exact).all():
-                _note_nonfinite()
+                _compare(exact[finite], decode(stored, kind)[finite])
             yield stored
 
-    def _compare(exact: FloatArray, back: FloatArray) -> None:
-        with np.errstate(invalid="ignore"):
-            error = np.abs(back - exact)
-        largest = float(error.max(initial=0.0))
-        if math.isfinite(largest):
-            if largest:
-                fidelity.inexact[name] = max(largest, fidelity.inexact.get(name, 0.0))
+    def _check_finite(finite: bool) -> None:
+        if finite or name in fidelity.nonfinite:
             return
-        finite = np.isfinite(exact)
-        if not finite.all():
-            if fidelity.recipe.quantizes:
-                raise refuse(f"tensor {name} holds values that are not finite", None)
-            _note_nonfinite()
-        if not np.isfinite(back[finite]).all():
-            raise refuse(f"tensor {name} holds values beyond the range of {kind.name.lower()}", "use --outtype f32")
+        if fidelity.recipe.quantizes:
+            raise refuse(f"tensor {name} holds values that are not finite", None)
+        fidelity.nonfinite.append(name)
 
-    def _note_nonfinite() -> None:
-        if name not in fidelity.nonfinite:
-            fidelity.nonfinite.append(name)
+    def _compare(exact: FloatArray, back: FloatArray) -> None:
+        largest = float(np.abs(back - exact).max(initial=0.0))
+        if not math.isfinite(largest):
+            raise refuse(f"tensor {name} holds values beyond the range of {kind.name.lower()}", "use --outtype f32")
+        if largest:
+            fidelity.inexact[name] = max(largest, fidelity.inexact.get(name, 0.0))
 
     return TensorPlan(name, shape, kind, slices)
