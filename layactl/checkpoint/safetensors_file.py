@@ -24,7 +24,7 @@ from layactl.core.weights import FloatArray, bfloat16_to_float32
 from layactl.errors import CheckpointError
 
 _MAX_HEADER_BYTES = 16 * 2**20
-_SLICE_BYTES = 16 * 2**20
+_SLICE_BYTES = 4 * 2**20
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 

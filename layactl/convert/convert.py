@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,8 +79,11 @@ def convert(
     _refuse_own_input(checkpoint, out)
     if dialect == llama_cpp_dialect.DIALECT:
         check_writable(checkpoint.shape, checkpoint.tokenizer, _refusal(checkpoint))
-    prove_tokenizer(checkpoint)
-    source_sha256 = checkpoint.source_sha256()
+    # Side by side: hashing and building a tokenizer both leave the interpreter alone for most of their second.
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        proof = beside.submit(prove_tokenizer, checkpoint)
+        source_sha256 = checkpoint.source_sha256()
+        proof.result()
     specs = list(tensor_specs(checkpoint.shape)) if dialect == laya_dialect.DIALECT else _llama_cpp_specs(checkpoint)
     parameters = sum(checkpoint.tensors[spec.checkpoint].size for spec in specs)
     metadata = read_metadata(root, model_name, parameters)
@@ -156,7 +160,7 @@ def prove_tokenizer(checkpoint: Checkpoint, count: int = PROBE_TEXTS) -> None:
     texts = list(probe_texts(count, [token.content for token in checkpoint.tokenizer.added]))
     try:
         # One after the other: a vocabulary of 256,000 takes 200 MB as a tokenizer.
-        original = from_huggingface_json(checkpoint.texts[TOKENIZER_JSON].decode("utf-8"))
+        original = from_huggingface_json(checkpoint.texts[TOKENIZER_JSON])
         expected = [encoding.ids for encoding in original.encode_batch(texts, add_special_tokens=False)]
         del original
         rebuilt = Tokenizer(checkpoint.tokenizer)

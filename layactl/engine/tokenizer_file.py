@@ -31,7 +31,7 @@ def verify_tokenizer(
     rebuilt = load_tokenizer(file, max_len)
     path = checkpoint / TOKENIZER_JSON
     try:
-        original = from_huggingface_json(read_bytes(path, MAX_TOKENIZER_BYTES).decode("utf-8"))
+        original = from_huggingface_json(read_bytes(path, MAX_TOKENIZER_BYTES))
     except ValueError as error:
         raise CheckpointError(f"cannot be read: {error}", where=str(path)) from None
     compared = 0

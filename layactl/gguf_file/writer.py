@@ -18,7 +18,7 @@ import numpy.typing as npt
 # gguf logs its plan at INFO; a library that prints is not wanted here.
 logging.getLogger("gguf.gguf_writer").setLevel(logging.ERROR)
 
-SLICE_BYTES = 16 * 2**20
+SLICE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
