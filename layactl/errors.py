@@ -6,6 +6,8 @@
     |-- GgufError                exit 1   a GGUF file is damaged or is no Laya model
     |-- ModelLoadError           exit 1   a sound file this version cannot run
     |-- SpecError                exit 1   a decision.spec breaks a rule; the message names the field
+    |-- InputError               exit 1   an input file cannot be read, or is not what it must be
+    |-- NumericError             exit 1   a model's output is not finite
     |-- OutputError              exit 1   a result cannot be written
     `-- RequestError             exit 1   one request is refused; carries the HTTP status and the reason word
 
@@ -56,6 +58,18 @@ class ModelLoadError(LayactlError):
 
 class SpecError(LayactlError):
     """A decision.spec breaks a rule of its section."""
+
+
+class InputError(LayactlError):
+    """An input file cannot be read, or does not hold what it must."""
+
+
+class NumericError(LayactlError, ArithmeticError):
+    """A model's output is not finite: its weights are damaged, or were never sound."""
+
+    def __init__(self, what: str) -> None:
+        """what: the question or candidate it was found in."""
+        super().__init__(f"{what}: the model's output is not finite", hint="the model file may be damaged")
 
 
 class OutputError(LayactlError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import os
 import sys
 import traceback
@@ -12,7 +14,7 @@ import typer
 from layactl import __version__
 from layactl.cli import cache, convert, decide, gguf, presets, router, spec, tokenize, tokenizer
 from layactl.cli.output import error_line
-from layactl.errors import LayactlError
+from layactl.errors import LayactlError, UsageError
 
 app = typer.Typer(
     name="layactl",
@@ -33,6 +35,10 @@ app.add_typer(gguf.app, name="gguf")
 app.add_typer(spec.app, name="spec")
 app.add_typer(cache.app, name="cache")
 
+_PATH_OPTIONS = (
+    *("-m", "--model", "-o", "--out", "--questions", "--state-file", "--jsonl", "--spec", "--cache-dir", "--texts"),
+    "--verify-against",
+)
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
@@ -59,7 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Wherever it stands on the line: nobody remembers which side of the subcommand a global option belongs on.
     with_traceback = "--traceback" in args
     args = [arg for arg in args if arg != "--traceback"]
+    if not _open_streams():
+        return 1
     try:
+        _refuse_empty_paths(args)
         code = app(args, prog_name="layactl", standalone_mode=False)
         if code == _INTERRUPTED:  # what typer makes of Ctrl-C
             raise KeyboardInterrupt
@@ -88,11 +97,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Keep the interpreter from complaining about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
+    except OSError as error:
+        # Files are translated where they are used; what is left is our own output.
+        if with_traceback:
+            traceback.print_exc()
+        error_line(f"cannot be written: {error.strerror} (standard output)")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Exception as error:
         if with_traceback:
             traceback.print_exc()
         error_line(f"internal error: {type(error).__name__}: {error}", hint="--traceback shows where")
         return 1
+
+
+def _open_streams() -> bool:
+    """UTF-8 whatever the locale says; False where there is no standard output to write to."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the life of the process
+    if sys.stdout is None:
+        error_line("standard output is closed")
+        return False
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    return True
+
+
+def _refuse_empty_paths(args: list[str]) -> None:
+    """An empty path would mean the current folder, which is what an unset shell variable never means."""
+    for option, value in itertools.pairwise(args):
+        if option in _PATH_OPTIONS and not value:
+            raise UsageError("the path is empty", where=option)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import typer
 from layactl.cli.models import ModelChoice
 from layactl.cli.options import CacheDirOption, Dialect, FolderOuttype, Outtype, QuietOption
 from layactl.cli.output import note, path_line, progress
-from layactl.errors import UsageError
+from layactl.errors import CheckpointError, UsageError
 
 _DIFFERENT = 2
 
@@ -50,13 +50,17 @@ def convert_command(
     """
     from layactl.convert.convert import convert
 
+    if verify_against is not None:
+        from layactl.gguf_file.reader import GgufFile
+
+        GgufFile(verify_against)  # refused before anything is converted
     if out is None:
         own = model_name is not None or embed_tokenizer or spec is not None or dialect is not Dialect.laya
         if own or outtype.value not in list(FolderOuttype):
             raise UsageError("a conversion with options of its own is not kept in the cache", hint="give -o OUT.gguf")
         choice = ModelChoice(checkpoint, FolderOuttype(outtype.value), cache_dir, quiet=quiet)
         if not checkpoint.is_dir():
-            raise UsageError("is not a checkpoint folder", where=str(checkpoint))
+            raise CheckpointError("is not a checkpoint folder", where=str(checkpoint))
         path = choice.resolve().file.path
         path_line(path)
         return _verify(path, verify_against)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from layactl.cli.options import QuietOption
-from layactl.cli.output import note, path_line, progress, record
+from layactl.cli.output import note, path_line, plain_line, progress, record
 
 app = typer.Typer(help="Look into GGUF files, compare, quantize and translate them.", no_args_is_help=True)
 
@@ -96,18 +96,10 @@ def convert_dialect_command(
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=False, box=None, highlight=False)
-    table.add_column()
-    table.add_column(overflow="fold")
+    """One line a field, however long, so that a search finds what it looks for."""
     for key, value in report.items():
-        if key == "warnings":
-            continue
-        table.add_row(key, Text(_spell(value)))
-    Console().print(table)
+        if key != "warnings":
+            plain_line(f"{key:<14} {_spell(value)}")
     for warning in report.get("warnings", []):
         note(warning)
 

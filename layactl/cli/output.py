@@ -35,6 +35,11 @@ def path_line(path: Path) -> None:
     sys.stdout.buffer.flush()
 
 
+def plain_line(text: str) -> None:
+    """A line for people on stdout, harmless to a terminal whatever a file holds."""
+    raw_text(one_line(text))
+
+
 def note(message: str, quiet: bool = False) -> None:
     if not quiet:
         print(f"note: {one_line(message)}", file=sys.stderr)  # noqa: T201

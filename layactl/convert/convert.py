@@ -23,7 +23,7 @@ from layactl.convert.recipe import RECIPES
 from layactl.convert.tensor_stream import Fidelity, StoredRows, plan_tensor
 from layactl.core.tensor_table import TensorSpec, tensor_specs
 from layactl.core.tokenizer import Tokenizer, from_huggingface_json
-from layactl.core.tokenizer_probe import probe_texts
+from layactl.core.tokenizer_probe import piece_texts, probe_texts
 from layactl.durable import check_target, replacing
 from layactl.errors import CheckpointError, OutputError
 from layactl.gguf_file import laya_dialect, llama_cpp_dialect, names
@@ -161,6 +161,7 @@ def prove_tokenizer(checkpoint: Checkpoint, count: int = PROBE_TEXTS) -> None:
     try:
         # One after the other: a vocabulary of 256,000 takes 200 MB as a tokenizer.
         original = from_huggingface_json(checkpoint.texts[TOKENIZER_JSON])
+        texts += piece_texts(original, count)
         expected = [encoding.ids for encoding in original.encode_batch(texts, add_special_tokens=False)]
         del original
         rebuilt = Tokenizer(checkpoint.tokenizer)

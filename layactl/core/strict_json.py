@@ -111,7 +111,7 @@ def _refuse(error: json.JSONDecodeError) -> NoReturn:
 
 
 def _malformed(message: str, position: int) -> NoReturn:
-    message = message[:1].lower() + message[1:]
+    message = (message[:1].lower() + message[1:]).removesuffix(" at")
     raise RequestError("MALFORMED_JSON", f"not valid JSON: {message} at character {position}")
 
 

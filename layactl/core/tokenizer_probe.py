@@ -103,6 +103,13 @@ def _random_text(rng: random.Random, special_texts: Sequence[str]) -> str:
     return "".join(parts)
 
 
+def piece_texts(original: tokenizers.Tokenizer, limit: int) -> Iterator[str]:
+    """The text of each piece on its own, which takes every merge that makes it; evenly chosen beyond `limit` pieces."""
+    size = original.get_vocab_size(with_added_tokens=True)
+    for token_id in range(0, size, max(1, -(-size // limit))):
+        yield original.decode([token_id], skip_special_tokens=False)
+
+
 def differences(original: tokenizers.Tokenizer, rebuilt: Tokenizer, texts: Iterable[str]) -> Iterator[str]:
     """The texts that the two read differently."""
     iterator = iter(texts)

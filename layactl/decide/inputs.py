@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from layactl.core import strict_json
 from layactl.decide.ask import parse_asks
 from layactl.decide.presets import preset_questions
 from layactl.engine.request import MAX_BODY_BYTES, body_too_large
-from layactl.errors import RequestError, UsageError
+from layactl.errors import InputError, RequestError, UsageError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -48,7 +49,9 @@ def gather_state(text: str | None, state: str | None, state_file: Path | None) -
         found = "no state is given" if not given else "more than one state is given"
         raise UsageError(found, hint="give one of TEXT, --state JSON or --state-file FILE")
     if text is not None:
-        return _decode(read_body(text), "standard input") if text == "-" else text
+        if text == "-":
+            return _decode(read_body(text), "standard input")
+        return _decode(os.fsencode(text), "TEXT")
     if state is not None:
         return _parse_json(state.encode("utf-8", "surrogateescape"), "--state")
     assert state_file is not None
@@ -59,15 +62,22 @@ def gather_state(text: str | None, state: str | None, state_file: Path | None) -
 def read_body(name: str) -> bytes:
     """The bytes of a file, or of standard input for "-"; of one over the 1 MiB limit just enough to show that it is.
 
-    Raises UsageError.
+    Raises InputError.
     """
-    return sys.stdin.buffer.read(MAX_BODY_BYTES + 1) if name == "-" else _read_file(Path(name))
+    return standard_input().read(MAX_BODY_BYTES + 1) if name == "-" else _read_file(Path(name))
+
+
+def standard_input() -> io.BufferedReader:
+    """The bytes of standard input. Raises InputError where a caller has closed it."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed")
+    return cast(io.BufferedReader, sys.stdin.buffer)
 
 
 def _questions_file(path: Path) -> dict[str, Any]:
     questions = _parse_json(_read_file(path), str(path))
     if not isinstance(questions, dict):
-        raise UsageError("questions must be a JSON object of id: definition", where=str(path))
+        raise InputError("questions must be a JSON object of id: definition", where=str(path))
     return questions
 
 
@@ -77,7 +87,7 @@ def _parse_json(data: bytes, where: str) -> Any:
     try:
         return strict_json.loads_strict(data)
     except RequestError as error:
-        raise UsageError(error.message, where=where) from None
+        raise InputError(error.message, where=where) from None
 
 
 def _read_file(path: Path) -> bytes:
@@ -85,7 +95,7 @@ def _read_file(path: Path) -> bytes:
         with path.open("rb") as handle:
             return handle.read(MAX_BODY_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
 def _decode(data: bytes, where: str) -> str:
@@ -93,7 +103,7 @@ def _decode(data: bytes, where: str) -> str:
         # A cut through a character only happens past the size limit, which is refused anyway.
         return data.decode("utf-8", "ignore" if len(data) > MAX_BODY_BYTES else "strict")
     except UnicodeDecodeError as error:
-        raise UsageError(f"is not UTF-8 text: {error.reason} at byte {error.start}", where=where) from None
+        raise InputError(f"is not UTF-8 text: {error.reason} at byte {error.start}", where=where) from None
 
 
 def is_file(name: str) -> bool:
@@ -127,11 +137,11 @@ class LineSource:
     def __init__(self, name: str) -> None:
         self.name = "standard input" if name == "-" else name
         try:
-            raw = sys.stdin.buffer if name == "-" else Path(name).open("rb")  # noqa: SIM115 - lives as long as self
+            raw = standard_input() if name == "-" else Path(name).open("rb")  # noqa: SIM115 - lives as long as self
             self.size = Path(name).stat().st_size if is_file(name) else None
         except OSError as error:
-            raise UsageError(f"cannot be read: {error.strerror}", where=name) from None
-        self._raw = cast(io.BufferedReader, raw)
+            raise InputError(f"cannot be read: {error.strerror}", where=name) from None
+        self._raw = raw
         # A pipe may hand over its first byte alone, so the magic number is read rather than peeked at.
         magic = self._raw.read(len(_GZIP_MAGIC))
         whole = cast(IO[bytes], io.BufferedReader(_Rejoined(magic, self._raw)))
@@ -142,7 +152,7 @@ class LineSource:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._raw is not sys.stdin.buffer:
+        if self.name != "standard input":
             self._raw.close()
 
     @property
@@ -161,4 +171,4 @@ class LineSource:
                     self._consumed += len(rest)
                 yield None
         except (OSError, EOFError, zlib.error) as error:
-            raise UsageError(f"cannot be read on: {error}", where=self.name) from None
+            raise InputError(f"cannot be read to its end: {error}", where=self.name) from None

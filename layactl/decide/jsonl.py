@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import orjson
 
@@ -18,7 +18,7 @@ from layactl.decide.inputs import LineSource, is_file
 from layactl.durable import check_target, readable_name, replacing, sync
 from layactl.engine.model import Model
 from layactl.engine.request import body_too_large, internal_error, parse_body, parse_request
-from layactl.errors import OutputError, RequestError, UsageError
+from layactl.errors import InputError, OutputError, RequestError, UsageError
 from layactl.router.request import parse_router
 from layactl.router.score import Router
 
@@ -161,19 +161,20 @@ def file_sink(
     meta = _meta(model, source, options) | {"runtime": runtime}
     if resume and not is_file(source):
         raise UsageError("--resume needs an input file, not a stream", where=f"--jsonl {source}")
-    if resume and path.exists():
-        _check_meta(sidecar, meta)
-        count = _continue_from(path)
-    else:
-        count = RunCount()
-        # The old lines go only now that everything the new run needs is known to be there.
-        with replacing(path):
-            pass
-        with replacing(sidecar) as temporary:
-            temporary.write_bytes(orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n")
+    with _locked(path):
+        if resume and path.exists():
+            _check_meta(sidecar, meta)
+        else:
+            # The old lines go only now that everything the new run needs is known to be there.
+            with replacing(path):
+                pass
+            with replacing(sidecar) as temporary:
+                temporary.write_bytes(orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n")
     try:
         # Unbuffered: every write hands one whole line to the system.
         with path.open("ab", buffering=0) as handle:
+            _lock(handle, path)
+            count = _continue_from(path)
 
             def write(line: bytes) -> None:
                 view = memoryview(line)
@@ -184,6 +185,29 @@ def file_sink(
         sync(path)
     except OSError as error:
         raise OutputError(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the output that is there, if one is, while it is looked at and replaced."""
+    if not path.exists():
+        yield
+        return
+    with path.open("ab") as handle:
+        _lock(handle, path)
+        yield
+
+
+def _lock(handle: IO[bytes], path: Path) -> None:
+    """One run writes an output at a time; the lock goes with the process. Raises OutputError while another holds it."""
+    try:
+        import fcntl
+    except ImportError:  # a platform without such locks
+        return
+    try:
+        fcntl.flock(handle.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise OutputError("another run is writing it", where=str(path)) from None
 
 
 def _sidecar(path: Path) -> Path:
@@ -219,7 +243,7 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()
     except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
 def _check_meta(sidecar: Path, meta: dict[str, Any]) -> None:
@@ -236,9 +260,9 @@ def _check_meta(sidecar: Path, meta: dict[str, Any]) -> None:
         # Through JSON, so that both sides are spelled alike.
         if old != orjson.loads(orjson.dumps(new)):
             raise UsageError(
-                f"the {field} of this run differs from what the output was started with",
+                f"cannot be resumed: it was started with different {field}",
                 where=str(sidecar),
-                hint="drop --resume to start over",
+                hint="without --resume the output starts over, and its lines are lost",
             )
 
 

@@ -24,7 +24,7 @@ def respond(
     """The /v1/systemone response body (specification, Response), keys in its order.
 
     stop: called between sequences; what it raises ends the request. queue_ms: waiting time to report.
-    Raises RequestError for what only rendering can tell (422), ArithmeticError when an output is not finite.
+    Raises RequestError for what only rendering can tell (422), NumericError when an output is not finite.
     """
     started = time.perf_counter()
     sequences, warnings = _render(model, request)

@@ -15,7 +15,7 @@ from layactl.engine.forward import SequentialPass
 from layactl.engine.request import Request, internal_error, parse_request
 from layactl.engine.text_side import read_text_side
 from layactl.engine.threads import set_threads
-from layactl.errors import RequestError
+from layactl.errors import NumericError, RequestError
 from layactl.gguf_file import names
 from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
@@ -112,7 +112,7 @@ class Model:
                 yield self.respond(self.parse(request), debug=debug)
             except RequestError as error:
                 yield error
-            except ArithmeticError:
+            except NumericError:
                 yield internal_error()
 
     def parse(self, body: Any) -> Request:

@@ -9,8 +9,8 @@ from pathlib import Path
 from layactl.checkpoint.folder import MAX_TOKENIZER_BYTES, TOKENIZER_JSON
 from layactl.checkpoint.json_files import read_bytes
 from layactl.core.tokenizer import Tokenizer, from_huggingface_json
-from layactl.core.tokenizer_probe import differences, probe_texts
-from layactl.errors import CheckpointError, UsageError
+from layactl.core.tokenizer_probe import differences, piece_texts, probe_texts
+from layactl.errors import CheckpointError, InputError
 from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
 
@@ -23,10 +23,15 @@ def load_tokenizer(file: GgufFile, max_len: int | None = None) -> Tokenizer:
         raise file.error(f"the tokenizer cannot be built: {error}") from None
 
 
+_MAX_PIECES = 300_000
+
+
 def verify_tokenizer(
     file: GgufFile, checkpoint: Path, texts: Path | None, count: int, max_len: int | None = None
 ) -> tuple[int, list[str]]:
-    """Compare on `count` probe texts and the lines of `texts`: (texts compared, those read differently)."""
+    """Compare on `count` probe texts, the text of every piece and the lines of `texts`: (texts compared, those read
+    differently).
+    """
     data = read_model(file, max_len).tokenizer
     rebuilt = load_tokenizer(file, max_len)
     path = checkpoint / TOKENIZER_JSON
@@ -39,7 +44,8 @@ def verify_tokenizer(
     def counted() -> Iterator[str]:
         nonlocal compared
         own = _lines(texts) if texts else iter(())
-        for text in itertools.chain(own, probe_texts(count, [token.content for token in data.added])):
+        probes = probe_texts(count, [token.content for token in data.added])
+        for text in itertools.chain(own, probes, piece_texts(original, _MAX_PIECES)):
             compared += 1
             yield text
 
@@ -53,4 +59,4 @@ def _lines(path: Path) -> Iterator[str]:
             for line in handle:
                 yield line.removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot be read: {error}", where=str(path)) from None
+        raise InputError(f"cannot be read: {error}", where=str(path)) from None

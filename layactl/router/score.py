@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from layactl.core.calibration import UNCALIBRATED_VERSION, platt
 from layactl.engine.decider import debug_fields, never, timing_fields
-from layactl.errors import RequestError
+from layactl.errors import NumericError, RequestError
 from layactl.router.render import RouterReader
 from layactl.router.request import RouterRequest
 
@@ -57,7 +57,7 @@ class Router(RouterReader):
 
         debug: adds raw logits, token ids and markers; stop: called between candidates, what it raises ends the request;
         queue_ms: waiting time to report.
-        Raises RequestError: 501 without a calibration, 422 for what only rendering can tell; ArithmeticError when an
+        Raises RequestError: 501 without a calibration, 422 for what only rendering can tell; NumericError when an
         output is not finite.
         """
         self.require_calibration()
@@ -73,7 +73,7 @@ class Router(RouterReader):
             fails, meets = output.logits
             logit = meets - fails
             if not math.isfinite(logit):
-                raise ArithmeticError(f"candidate {candidate.id!r}: the model's output is not finite")
+                raise NumericError(f"candidate {candidate.id!r}")
             score: dict[str, Any] = {
                 "id": candidate.id,
                 "p_success": platt(a, b, logit),

@@ -289,30 +289,30 @@ CASES = {
         "question 'q': the model's output is not finite",
     ),
     # -- states
-    "a state that is no JSON": Case(asked("--state", "{a: 1}", *ASK), "not valid JSON", 2),
-    "a state of NaN": Case(asked("--state", "NaN", *ASK), "NaN is not a JSON number (--state)", 2),
+    "a state that is no JSON": Case(asked("--state", "{a: 1}", *ASK), "not valid JSON"),
+    "a state of NaN": Case(asked("--state", "NaN", *ASK), "NaN is not a JSON number (--state)"),
     "a null state": Case(asked("--state", "null", *ASK), "INVALID_REQUEST: state is missing or null (state)"),
     "a state file that is not there": Case(
-        lambda s: ["decide", "-m", s.model, "--state-file", s.input / "none.txt", *ASK], "none.txt", 2
+        lambda s: ["decide", "-m", s.model, "--state-file", s.input / "none.txt", *ASK], "none.txt"
     ),
     "a state file that is a folder": Case(
-        lambda s: ["decide", "-m", s.model, "--state-file", s.input, *ASK], "Is a directory", 2
+        lambda s: ["decide", "-m", s.model, "--state-file", s.input, *ASK], "Is a directory"
     ),
     "a state file that is no text": Case(
-        lambda s: ["decide", "-m", s.model, "--state-file", s.file("s.txt", b"\xff"), *ASK], "s.txt", 2
+        lambda s: ["decide", "-m", s.model, "--state-file", s.file("s.txt", b"\xff"), *ASK], "s.txt"
     ),
     "a state file that is no JSON": Case(
-        lambda s: ["decide", "-m", s.model, "--state-file", s.file("s.json", b"plain"), *ASK], "s.json", 2
+        lambda s: ["decide", "-m", s.model, "--state-file", s.file("s.json", b"plain"), *ASK], "s.json"
     ),
     "a state file over 1 MiB": Case(
         lambda s: ["decide", "-m", s.model, "--state-file", s.file("s.txt", b"x" * (2**20 + 1)), *ASK], "BODY_TOO_LARGE"
     ),
     # -- questions
     "a questions file that is not there": Case(
-        lambda s: ["decide", "-m", s.model, "x", "--questions", s.input / "none.json"], "none.json", 2
+        lambda s: ["decide", "-m", s.model, "x", "--questions", s.input / "none.json"], "none.json"
     ),
-    "a questions file that is no JSON": Case(questions(b"{"), "q.json", 2),
-    "a questions file of a list": Case(questions([]), "questions must be a JSON object", 2),
+    "a questions file that is no JSON": Case(questions(b"{"), "q.json"),
+    "a questions file of a list": Case(questions([]), "questions must be a JSON object"),
     "a questions file without questions": Case(questions({}), "no questions are given", 2),
     "a questions file over 1 MiB": Case(questions(b'{"q": "' + b"x" * 2**20 + b'"}'), "BODY_TOO_LARGE"),
     "a question that is text": Case(
@@ -349,10 +349,10 @@ CASES = {
     "no threads": Case(asked("x", *ASK, "--threads", "0"), "threads must be between 1 and 1024", 2),
     # -- JSONL inputs (their lines: decide/test_jsonl_lines.py)
     "no such lines": Case(
-        lambda s: ["decide", "-m", s.model, "--jsonl", s.input / "none.jsonl", "-o", s.out / "o.jsonl"], "none.jsonl", 2
+        lambda s: ["decide", "-m", s.model, "--jsonl", s.input / "none.jsonl", "-o", s.out / "o.jsonl"], "none.jsonl"
     ),
     "lines in a folder": Case(
-        lambda s: ["decide", "-m", s.model, "--jsonl", s.input, "-o", s.out / "o.jsonl"], "Is a directory", 2
+        lambda s: ["decide", "-m", s.model, "--jsonl", s.input, "-o", s.out / "o.jsonl"], "Is a directory"
     ),
     "lines into a folder that is not there": Case(
         lambda s: ["decide", "-m", s.model, "--jsonl", s.file("i", "{}\n"), "-o", s.out / "none" / "o.jsonl"],
@@ -363,7 +363,7 @@ CASES = {
         "cannot be replaced: it is a folder",
     ),
     "a gzip that is none": Case(
-        lambda s: ["decide", "-q", "-m", s.model, "--jsonl", s.file("i.gz", b"\x1f\x8b\x08 no gzip"), *ASK], "i.gz", 2
+        lambda s: ["decide", "-q", "-m", s.model, "--jsonl", s.file("i.gz", b"\x1f\x8b\x08 no gzip"), *ASK], "i.gz"
     ),
 }
 

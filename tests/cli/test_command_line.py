@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         ("x", "--ask", "choice: Which? " + "|".join(map(str, range(21)))),
         "TOO_MANY_OPTIONS: 21 options; at most 20 (questions.q1.criteria)",
     ),
-    "text that is no Unicode": (("\udcff", *ASK), "MALFORMED_JSON: text holds an unpaired surrogate (state)"),
+    "text that is no Unicode": (("\udcff", *ASK), "is not UTF-8 text: invalid start byte at byte 0 (TEXT)"),
     "shorthand that is no Unicode": (("x", "--ask", "noul: \udcff?"), "MALFORMED_JSON: "),
 }
 
@@ -363,7 +363,7 @@ def test_tokenize_prints_ids_and_pieces(stdin: bool, family: str, cli, gguf_for,
 
 def test_tokenize_refuses_what_is_no_text(cli, gguf_for):
     done = cli("tokenize", "-m", gguf_for(), "-", stdin=b"a\xff")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (1, "")
     assert done.error_lines == ["error: the text is not UTF-8: invalid start byte at byte 1"]
 
 
@@ -372,7 +372,11 @@ def test_verify_compares_the_tokenizer_with_the_checkpoints(family: str, cli, gg
     root = checkpoint(family)
     arguments = ("tokenizer", "verify", "-m", gguf_for(family), root, "--count", "200", "--texts", tmp_path / "texts")
     same = cli(*arguments)
-    assert (same.code, json.loads(same.out)) == (0, {"texts": 202, "mismatches": 0, "first": []})
+    pieces = len(json.loads((root / "tokenizer" / "tokenizer.json").read_text(encoding="utf-8"))["added_tokens"])
+    result = json.loads(same.out)
+    assert (same.code, result["mismatches"], result["first"]) == (0, 0, [])
+    # The probe texts, the two own ones, and the text of every piece of the vocabulary.
+    assert result["texts"] > 202 + pieces
 
 
 def test_verify_is_exit_2_when_a_text_is_read_differently(cli, gguf_for, checkpoint):
@@ -384,8 +388,18 @@ def test_verify_is_exit_2_when_a_text_is_read_differently(cli, gguf_for, checkpo
     done = cli("tokenizer", "verify", "-m", gguf_for("tiny-english"), root, "--count", "100")
     result = json.loads(done.out)
     assert done.code == 2
-    assert result["texts"] == 100
+    assert result["texts"] > 900
     assert result["mismatches"] > 5 == len(result["first"])
+
+
+def test_verify_finds_a_single_merge_that_is_missing(cli, gguf_for, checkpoint):
+    root = checkpoint("tiny-english")
+    path = root / "tokenizer" / "tokenizer.json"
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    lost = tokenizer["model"]["merges"].pop(100)
+    path.write_text(json.dumps(tokenizer), encoding="utf-8")
+    done = cli("tokenizer", "verify", "-m", gguf_for("tiny-english"), root, "--count", "1")
+    assert done.code == 2 and json.loads(done.out)["mismatches"] >= 1, lost
 
 
 def test_convert_prints_the_path_and_notes_the_size(cli, checkpoint, tmp_path: Path):

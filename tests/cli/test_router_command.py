@@ -122,7 +122,7 @@ def test_a_refused_request_is_one_line_and_exit_code_1(name: str, command: str, 
 
 def test_a_body_that_cannot_be_read(calibrated, tmp_path: Path, cli):
     done = cli("router", "score", "-m", calibrated, tmp_path / "x.json")
-    assert (done.code, len(done.error_lines)) == (2, 1)
+    assert (done.code, len(done.error_lines)) == (1, 1)
     assert "cannot be read" in done.error_lines[0]
 
 

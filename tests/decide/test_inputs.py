@@ -15,7 +15,7 @@ from layactl import Model
 from layactl.decide.inputs import gather_questions, gather_state
 from layactl.decide.presets import PRESETS, preset_questions
 from layactl.engine.request import MAX_BODY_BYTES
-from layactl.errors import LayactlError, RequestError, UsageError
+from layactl.errors import InputError, LayactlError, RequestError, UsageError
 from layactl.gguf_file import names
 
 NOUL = {"type": "noul", "instructions": "Urgent?"}
@@ -92,13 +92,13 @@ def test_one_id_from_two_sources_is_refused(write: Callable[..., Path]):
 
 
 FILES: dict[str, tuple[bytes, type[LayactlError], str]] = {
-    "empty": (b"", UsageError, "not valid JSON"),
-    "no JSON": (b"{", UsageError, "not valid JSON"),
-    "list": (b"[]", UsageError, "must be a JSON object"),
-    "text": (b'"x"', UsageError, "must be a JSON object"),
-    "NaN": (b'{"q": NaN}', UsageError, "NaN"),
-    "not UTF-8": (b'{"q": "\xff"}', UsageError, "not UTF-8"),
-    "lone surrogate": (b'{"q": "\\ud800"}', UsageError, "surrogate"),
+    "empty": (b"", InputError, "not valid JSON"),
+    "no JSON": (b"{", InputError, "not valid JSON"),
+    "list": (b"[]", InputError, "must be a JSON object"),
+    "text": (b'"x"', InputError, "must be a JSON object"),
+    "NaN": (b'{"q": NaN}', InputError, "NaN"),
+    "not UTF-8": (b'{"q": "\xff"}', InputError, "not UTF-8"),
+    "lone surrogate": (b'{"q": "\\ud800"}', InputError, "surrogate"),
     "over 1 MiB": (b'{"q": "' + b"x" * MAX_BODY_BYTES + b'"}', RequestError, "over 1048576 bytes"),
 }
 
@@ -110,13 +110,13 @@ def test_a_questions_file_that_cannot_be_read_is_named(name: str, write: Callabl
     with pytest.raises(kind) as error:
         gather_questions(path, [], [])
     assert fragment in error.value.message
-    if kind is UsageError:
+    if kind is InputError:
         assert error.value.where == str(path)
 
 
 def test_a_missing_questions_file_is_named(tmp_path: Path):
     for path in (tmp_path / "none.json", tmp_path):
-        with pytest.raises(UsageError, match="cannot be read") as error:
+        with pytest.raises(InputError, match="cannot be read") as error:
             gather_questions(path, [], [])
         assert error.value.where == str(path)
 
@@ -159,15 +159,15 @@ def test_exactly_one_state_must_be_given(given: tuple[Any, Any, Any]):
 
 
 STATES: dict[str, tuple[str | None, tuple[str, bytes] | None, type[LayactlError], str]] = {
-    "no JSON": ("{", None, UsageError, "not valid JSON"),
-    "empty JSON": ("", None, UsageError, "not valid JSON"),
-    "NaN": ("NaN", None, UsageError, "NaN"),
-    "a byte that is no text": ('"\udcff"', None, UsageError, "not UTF-8"),
-    "a JSON file that is text": (None, ("s.json", b"plain"), UsageError, "not valid JSON"),
+    "no JSON": ("{", None, InputError, "not valid JSON"),
+    "empty JSON": ("", None, InputError, "not valid JSON"),
+    "NaN": ("NaN", None, InputError, "NaN"),
+    "a byte that is no text": ('"\udcff"', None, InputError, "not UTF-8"),
+    "a JSON file that is text": (None, ("s.json", b"plain"), InputError, "not valid JSON"),
     "a text file that is no text": (
         None,
         ("s.txt", b"a\xff"),
-        UsageError,
+        InputError,
         "is not UTF-8 text: invalid start byte at byte 1",
     ),
     "a JSON file over 1 MiB": (
@@ -186,11 +186,11 @@ def test_a_state_that_cannot_be_read_is_named(name: str, write: Callable[..., Pa
     with pytest.raises(kind) as error:
         gather_state(None, state, path)
     assert fragment in error.value.message
-    if kind is UsageError:
+    if kind is InputError:
         assert error.value.where == (str(path) if path else "--state")
 
 
 def test_a_missing_state_file_is_named(tmp_path: Path):
-    with pytest.raises(UsageError, match="No such file") as error:
+    with pytest.raises(InputError, match="No such file") as error:
         gather_state(None, None, tmp_path / "none.txt")
     assert error.value.where == str(tmp_path / "none.txt")

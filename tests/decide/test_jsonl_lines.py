@@ -294,7 +294,7 @@ def test_an_internal_error_of_one_line_does_not_end_the_run(cli, gguf_for, tmp_p
     assert empty["answers"] == {}
     assert done.code == 3
     # The detail is for whoever runs it, not for whoever reads the answers.
-    assert "note: line 1: internal error: ArithmeticError" in done.err
+    assert "note: line 1: internal error: NumericError" in done.err
 
 
 # -- outputs that would destroy an input -----------------------------------------------------------------------------

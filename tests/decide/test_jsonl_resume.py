@@ -199,8 +199,8 @@ def test_an_output_of_another_run_is_not_continued(name: str, run: Run, whole: l
     done = run.resume(*options)
     assert (done.code, done.out) == (2, "")
     (error,) = done.error_lines
-    assert f"the {field} of this run differs from what the output was started with" in error
-    assert "hint: drop --resume to start over" in done.err
+    assert f"cannot be resumed: it was started with different {field}" in error
+    assert "hint: without --resume the output starts over, and its lines are lost" in done.err
     assert run.out.read_bytes() == before
 
 

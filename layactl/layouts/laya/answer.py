@@ -9,16 +9,17 @@ import numpy as np
 
 from layactl.core.calibration import confidence, softmax
 from layactl.core.decision_spec import DecisionSpec
+from layactl.errors import NumericError
 from layactl.layouts.interface import Question, RawOutput
 
 
 def typed_answer(question: Question, output: RawOutput, spec: DecisionSpec) -> dict[str, Any]:
     """The answer object, keys in the specification's order.
 
-    Raises ArithmeticError when the model's output is not finite.
+    Raises NumericError when the model's output is not finite.
     """
     if not all(map(math.isfinite, [*output.logits, *(output.act_logits or [])])):
-        raise ArithmeticError(f"question {question.id!r}: the model's output is not finite")
+        raise NumericError(f"question {question.id!r}")
     count = len(question.options)
     p = softmax(output.logits, spec.calibration.temperature_for(question.type, count))
     answer: dict[str, Any] = {"type": question.type}
