@@ -77,6 +77,15 @@ class Tokenizer:
 
     def __init__(self, data: TokenizerData) -> None:
         """Raises ValueError when the data does not make a tokenizer."""
+        try:
+            self._build(data)
+        except BaseException as error:
+            # What the library's own code panics on (data of a damaged file) does not derive from Exception.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise ValueError(f"the library gave up on it: {error!s:.200}") from None
+
+    def _build(self, data: TokenizerData) -> None:
         self.special = data.special
         mask = data.pieces[data.special.mask]
         if not mask:
