@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from layactl.checkpoint.config import AgentConfig, read_agent_config, read_model_shape
+from layactl.checkpoint.digest import RangeDigests
 from layactl.checkpoint.json_files import MAX_JSON_BYTES, parse_json_object, read_bytes
 from layactl.checkpoint.refusals import (
     refuse_encoder_keys,
@@ -40,21 +43,39 @@ class Checkpoint:
     tensors: dict[str, StoredTensor]
     texts: dict[str, bytes]
 
+    @contextmanager
+    def hashing(self) -> Iterator[Callable[[], str]]:
+        """Hash the checkpoint beside what runs inside; the value returns the digest (see source_sha256)."""
+        names = sorted(self.tensors)
+        digests = RangeDigests([self.tensors[name].range for name in names])
+
+        def result() -> str:
+            digest = hashlib.sha256(b"layactl source 2\n")
+            for name, text in sorted(self.texts.items()):
+                digest.update(f"file {name} {hashlib.sha256(text).hexdigest()}\n".encode())
+            try:
+                hashed = digests.result()
+            except OSError as error:
+                raise CheckpointError(f"the weights cannot be read: {error}", where=str(self.root)) from None
+            for name, part in zip(names, hashed, strict=True):
+                tensor = self.tensors[name]
+                shape = "x".join(map(str, tensor.shape))
+                digest.update(f"tensor {name} {tensor.dtype} {shape} {part}\n".encode())
+            return digest.hexdigest()
+
+        try:
+            yield result
+        except BaseException:
+            digests.cancel()
+            raise
+
     def source_sha256(self) -> str:
         """A digest of everything the model is made of: tensor names, types, shapes and bytes, and the JSON files.
 
         The split into shards does not enter it, so a re-sharded checkpoint keeps its digest.
         """
-        digest = hashlib.sha256(b"layactl source 1\n")
-        for name, text in sorted(self.texts.items()):
-            digest.update(f"file {name} {len(text)}\n".encode())
-            digest.update(text)
-        for name, tensor in sorted(self.tensors.items()):
-            shape = "x".join(map(str, tensor.shape))
-            digest.update(f"tensor {name} {tensor.dtype} {shape}\n".encode())
-            for chunk in tensor.chunks():
-                digest.update(chunk.data)
-        return digest.hexdigest()
+        with self.hashing() as digest:
+            return digest()
 
 
 def read_checkpoint(root: Path, *, embed_tokenizer: bool = False) -> Checkpoint:

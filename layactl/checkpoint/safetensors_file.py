@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from layactl.checkpoint.digest import FileRange
 from layactl.checkpoint.json_files import check_regular, parse_json_object, unique_keys
 from layactl.core.json_fields import JsonObject
 from layactl.core.weights import FloatArray, bfloat16_to_float32
 from layactl.errors import CheckpointError
 
 _MAX_HEADER_BYTES = 16 * 2**20
-_SLICE_BYTES = 4 * 2**20
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 
@@ -43,12 +42,16 @@ class _OpenFile:
         except OSError as error:
             raise CheckpointError(f"{path.name} cannot be read: {error.strerror}", where=str(path)) from None
 
+    @property
+    def descriptor(self) -> int:
+        return self._handle.fileno()
+
     def read(self, start: int, length: int) -> bytearray:
         data = bytearray(length)
         view = memoryview(data)
         try:
             while view:
-                count = os.preadv(self._handle.fileno(), [view], start)
+                count = os.preadv(self.descriptor, [view], start)
                 if not count:
                     raise CheckpointError(f"{self.path.name} ended while it was read", where=str(self.path))
                 start, view = start + count, view[count:]
@@ -87,12 +90,9 @@ class StoredTensor:
         rows = self.stored(start, stop)
         return bfloat16_to_float32(rows) if self.dtype == "BF16" else rows.astype(np.float32, copy=False)
 
-    def chunks(self) -> Iterator[npt.NDArray[Any]]:
-        """The whole tensor as stored, a few rows at a time."""
-        row = math.prod(self.shape[1:]) * _DTYPES[self.dtype].itemsize
-        step = max(1, _SLICE_BYTES // max(1, row))
-        for start in range(0, self.shape[0], step):
-            yield self.stored(start, min(start + step, self.shape[0]))
+    @property
+    def range(self) -> FileRange:
+        return FileRange(self.file.descriptor, self.offset, self.size * _DTYPES[self.dtype].itemsize)
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:

@@ -6,6 +6,7 @@ that a rebuilt tokenizer can only be right or absent.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from layactl.core.json_fields import JsonObject
@@ -18,6 +19,7 @@ from layactl.core.tokenizer import (
     SpecialIds,
     TokenizerData,
     from_huggingface_json,
+    merge_outside,
 )
 from layactl.errors import CheckpointError
 
@@ -57,6 +59,8 @@ def read_tokenizer(
         _check_spaces(tokenizer, added, family)
         _check_model(model, family)
         vocab, merges = model.object("vocab").values, _merges(model)
+        if (bad := merge_outside(vocab, merges)) is not None:
+            raise model.error(f"merges[{merges.index(bad)}]", "makes a piece outside the vocabulary")
     else:
         family, merges = EMBEDDED, []
         try:
@@ -237,7 +241,7 @@ def _merges(model: JsonObject) -> list[str]:
     if not items:
         raise model.error("merges", "is empty")
     pairs = [item.split(" ") if isinstance(item, str) else item for item in items]
-    if not all(map(_is_pair, pairs)):
+    if set(map(type, pairs)) != {list} or set(map(len, pairs)) != {2} or not _all_pieces(pairs):
         bad = next(n for n, pair in enumerate(pairs) if not _is_pair(pair))
         raise model.error(f"merges[{bad}]", f"is not a pair of pieces: {items[bad]!r:.60}")
     merges = list(map(" ".join, pairs))
@@ -245,6 +249,10 @@ def _merges(model: JsonObject) -> list[str]:
         bad = next(n for n, merge in enumerate(merges) if merge.count(" ") != 1)
         raise model.error(f"merges[{bad}]", f"has a piece with a space in it: {items[bad]!r:.60}")
     return merges
+
+
+def _all_pieces(pairs: list[list[Any]]) -> bool:
+    return set(map(type, chain.from_iterable(pairs))) == {str} and all(map(all, pairs))
 
 
 def _is_pair(value: Any) -> bool:

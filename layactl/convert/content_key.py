@@ -18,7 +18,7 @@ from pathlib import Path
 from layactl.errors import CheckpointError
 
 # Raised with every change of the written bytes, and with every input that is newly refused.
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 _CACHE_FORMAT = 1
 _CONTENT_BYTES = 8 * 2**20
 _MAX_ENTRIES = 20_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,11 +78,9 @@ def convert(
     _refuse_own_input(checkpoint, out)
     if dialect == llama_cpp_dialect.DIALECT:
         check_writable(checkpoint.shape, checkpoint.tokenizer, _refusal(checkpoint))
-    # Side by side: hashing and building a tokenizer both leave the interpreter alone for most of their second.
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        proof = beside.submit(prove_tokenizer, checkpoint)
-        source_sha256 = checkpoint.source_sha256()
-        proof.result()
+    with checkpoint.hashing() as digest:
+        prove_tokenizer(checkpoint)
+        source_sha256 = digest()
     specs = list(tensor_specs(checkpoint.shape)) if dialect == laya_dialect.DIALECT else _llama_cpp_specs(checkpoint)
     parameters = sum(checkpoint.tensors[spec.checkpoint].size for spec in specs)
     metadata = read_metadata(root, model_name, parameters)

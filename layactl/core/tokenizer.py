@@ -8,7 +8,8 @@ tables; only the data is ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import tokenizers
@@ -77,15 +78,6 @@ class Tokenizer:
 
     def __init__(self, data: TokenizerData) -> None:
         """Raises ValueError when the data does not make a tokenizer."""
-        try:
-            self._build(data)
-        except BaseException as error:
-            # What the library's own code panics on (data of a damaged file) does not derive from Exception.
-            if type(error).__name__ != "PanicException":
-                raise
-            raise ValueError(f"the library gave up on it: {error!s:.200}") from None
-
-    def _build(self, data: TokenizerData) -> None:
         self.special = data.special
         mask = data.pieces[data.special.mask]
         if not mask:
@@ -123,11 +115,9 @@ def from_huggingface_json(text: bytes | str) -> tokenizers.Tokenizer:
     text: better its bytes, since as a str the 34 MB of a large vocabulary take up to four times that.
     Raises ValueError with the library's reason.
     """
-    try:
-        data = text.encode("utf-8") if isinstance(text, str) else text
+    data = text.encode("utf-8") if isinstance(text, str) else text
+    with _library_errors():
         pipeline = tokenizers.Tokenizer.from_buffer(data)
-    except Exception as error:  # the library raises bare Exception
-        raise ValueError(f"{error!s:.200}") from error
     pipeline.no_padding()
     pipeline.no_truncation()
     return pipeline
@@ -138,12 +128,12 @@ def _rebuild(data: TokenizerData) -> tokenizers.Tokenizer:
     if len(vocab) != sum(piece is not None for piece in data.pieces):
         raise ValueError("two ids share one piece")
     merges = [_split_merge(merge) for merge in data.merges]
+    if (bad := merge_outside(vocab, data.merges)) is not None:
+        raise ValueError(f"the merge {bad!r:.80} makes a piece outside the vocabulary")
     metaspace = data.family == METASPACE_BPE
     unk = data.pieces[data.special.unk] if metaspace and data.special.unk is not None else None
-    try:
+    with _library_errors():
         model = models.BPE(vocab, merges, byte_fallback=metaspace, fuse_unk=metaspace, unk_token=unk)
-    except Exception as error:  # the library raises bare Exception, e.g. for a merge outside the vocabulary
-        raise ValueError(f"{error!s:.200}") from error
     pipeline = tokenizers.Tokenizer(model)
     if metaspace:
         pipeline.normalizer = normalizers.Replace(" ", METASPACE)
@@ -162,6 +152,22 @@ def _rebuild(data: TokenizerData) -> tokenizers.Tokenizer:
         if pipeline.token_to_id(token.content) != token.id:
             raise ValueError(f"added token {token.content!r} does not keep its id {token.id}")
     return pipeline
+
+
+def merge_outside(vocab: Container[str], merges: Sequence[str]) -> str | None:
+    """The first merge whose result is not a piece. The library panics on some of them, and says so on stderr."""
+    return next((merge for merge in merges if merge.replace(" ", "", 1) not in vocab), None)
+
+
+@contextmanager
+def _library_errors() -> Iterator[None]:
+    """What the library raises for bad data (bare Exception, and a panic that is none) as ValueError."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{error!s:.200}") from error
 
 
 def _split_merge(merge: str) -> tuple[str, str]:

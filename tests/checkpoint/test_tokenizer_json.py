@@ -118,6 +118,11 @@ TOKENIZERS: dict[str, tuple[str, Change, str]] = {
         put("model.merges.2", ["a b", "c"]),
         "model.merges[2] has a piece with a space",
     ),
+    "a merge into no piece": (
+        ENGLISH,
+        put("model.merges.2", ["[CLS]", "[CLS]"]),
+        "model.merges[2] makes a piece outside the vocabulary",
+    ),
     "a merge of numbers": (ENGLISH, put("model.merges.2", [1, 2]), "model.merges[2] is not a pair"),
     # added tokens
     "no added tokens": (ENGLISH, drop("added_tokens"), "added_tokens is missing"),

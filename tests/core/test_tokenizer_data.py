@@ -108,7 +108,11 @@ DAMAGED = {
     "a merge without a right side": (replace(BYTELEVEL, merges=["a "]), "not a merge of two pieces"),
     "an empty merge": (replace(BYTELEVEL, merges=[""]), "not a merge of two pieces"),
     "a merge of an unknown piece": (replace(BYTELEVEL, merges=["a z"]), "z"),
-    "a merge into an unknown piece": (replace(BYTELEVEL, merges=["b a"]), "ba"),
+    "a merge into an unknown piece": (replace(BYTELEVEL, merges=["b a"]), "'b a' makes a piece outside"),
+    "a merge that the library panics on": (
+        replace(with_piece(BYTELEVEL, 6, "\u00e9"), merges=["\u00e9 b"]),
+        "'\u00e9 b' makes a piece outside the vocabulary",
+    ),
     "an added token under another id": (
         replace(BYTELEVEL, added=[AddedToken(3, "[SEP]", control=True)]),
         "'[SEP]' does not keep its id 3",
@@ -136,3 +140,15 @@ def test_damaged_data_is_a_value_error(name: str):
 
 def test_an_embedded_tokenizer_neither_pads_nor_truncates():
     assert from_huggingface_json(EMBEDDED).encode("a a a").ids == [3, 3, 3]
+
+
+PANICKING = {
+    "added_tokens": [],
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "\u00e9": 2}, "merges": [["\u00e9", "b"]]},
+}
+
+
+def test_a_panic_of_the_library_is_a_value_error(capfd: pytest.CaptureFixture[str]):
+    with pytest.raises(ValueError, match="out of range"):
+        from_huggingface_json(json.dumps(PANICKING))
+    capfd.readouterr()  # the library's own report of it
