@@ -84,7 +84,8 @@ def decide_command(
     Exit code 3 means that a JSONL run finished and refused some lines.
     """
     from layactl.decide.inputs import gather_questions
-    from layactl.decide.jsonl import LineOptions, refuse_inputs
+    from layactl.decide.jsonl import LineOptions
+    from layactl.reporting.record_stream import refuse_inputs
 
     choice = ModelChoice(model, outtype, cache_dir, threads, spec, kernels, quiet, max_len)
     asked = gather_questions(questions, ask or [], preset or [])

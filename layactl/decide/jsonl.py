@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
-
-import orjson
+from typing import Any
 
 from layactl import __version__
 from layactl.core import strict_json
 from layactl.decide.inputs import LineSource, is_file
-from layactl.durable import check_target, readable_name, replacing, sync
+from layactl.durable import check_target, readable_name
 from layactl.engine.model import Model
 from layactl.engine.request import body_too_large, internal_error, parse_body, parse_request
-from layactl.errors import InputError, OutputError, RequestError, UsageError
+from layactl.errors import OutputError, RequestError, UsageError
+from layactl.reporting.record_stream import LineSink, file_sha256, record_stream, refuse_inputs
 from layactl.router.request import parse_router
 from layactl.router.score import Router
 
@@ -49,10 +47,6 @@ class RunCount:
     @property
     def lines(self) -> int:
         return self.answered + self.refused
-
-
-class LineSink(Protocol):
-    def __call__(self, line: bytes, /) -> None: ...
 
 
 def run(
@@ -151,83 +145,31 @@ def file_sink(
 ) -> Iterator[tuple[LineSink, RunCount]]:
     """An output file and its sidecar, new or continued.
 
-    runtime: the model's `runtime` block, which the answers depend on as much as on the file. The sidecar records all
-    that the lines depend on; --resume is refused when any of it differs. A torn last line is cut off.
+    runtime: the model's `runtime` block, which the answers depend on as much as on the file.
     Raises UsageError, OutputError.
     """
     check_target(path)
     refuse_inputs(path, {"the input": source, "the model": str(model)})
-    sidecar = _sidecar(path)
     meta = _meta(model, source, options) | {"runtime": runtime}
     if resume and not is_file(source):
         raise UsageError("--resume needs an input file, not a stream", where=f"--jsonl {source}")
-    with _locked(path):
-        if resume and path.exists():
-            _check_meta(sidecar, meta)
-        else:
-            # The old lines go only now that everything the new run needs is known to be there.
-            with replacing(path):
-                pass
-            with replacing(sidecar) as temporary:
-                temporary.write_bytes(orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n")
-    try:
-        # Unbuffered: every write hands one whole line to the system.
-        with path.open("ab", buffering=0) as handle:
-            _lock(handle, path)
-            count = _continue_from(path)
+    count = RunCount()
 
-            def write(line: bytes) -> None:
-                view = memoryview(line)
-                while view:
-                    view = view[handle.write(view) :]
+    def earlier(record: dict[str, Any]) -> None:
+        refused = "error" in record
+        count.refused += refused
+        count.answered += not refused
 
-            yield write, count
-        sync(path)
-    except OSError as error:
-        raise OutputError(f"cannot be written: {error.strerror}", where=str(path)) from error
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the output that is there, if one is, while it is looked at and replaced."""
-    if not path.exists():
-        yield
-        return
-    with path.open("ab") as handle:
-        _lock(handle, path)
-        yield
-
-
-def _lock(handle: IO[bytes], path: Path) -> None:
-    """One run writes an output at a time; the lock goes with the process. Raises OutputError while another holds it."""
-    try:
-        import fcntl
-    except ImportError:  # a platform without such locks
-        return
-    try:
-        fcntl.flock(handle.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise OutputError("another run is writing it", where=str(path)) from None
-
-
-def _sidecar(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(".jsonl") + ".meta.json")
-
-
-def refuse_inputs(path: Path, inputs: Mapping[str, str]) -> None:
-    """Neither an output nor its sidecar may replace what the run reads: {what it is: file}. Raises UsageError."""
-    for target in (path, _sidecar(path)):
-        for what, name in inputs.items():
-            if name != "-" and target.exists() and Path(name).exists() and target.samefile(name):
-                raise UsageError(f"is {what} itself", where=str(target))
+    with record_stream(path, meta, resume=resume, earlier=earlier) as write:
+        yield write, count
 
 
 def _meta(model: Path, source: str, options: LineOptions) -> dict[str, Any]:
     return {
         "format": _RUN_FORMAT,
         "layactl": __version__,
-        "input": {"path": readable_name(source), "sha256": _sha256(Path(source)) if is_file(source) else None},
-        "model": {"path": readable_name(model), "sha256": _sha256(model)},
+        "input": {"path": readable_name(source), "sha256": file_sha256(Path(source)) if is_file(source) else None},
+        "model": {"path": readable_name(model), "sha256": file_sha256(model)},
         "options": {
             "questions": options.questions,
             "truncation": options.truncation,
@@ -236,52 +178,3 @@ def _meta(model: Path, source: str, options: LineOptions) -> dict[str, Any]:
             "allow_uncalibrated": options.allow_uncalibrated,
         },
     }
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-
-
-def _check_meta(sidecar: Path, meta: dict[str, Any]) -> None:
-    try:
-        recorded = orjson.loads(sidecar.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        recorded = None
-    if not isinstance(recorded, dict):
-        raise UsageError("the sidecar that says what this output belongs to cannot be read", where=str(sidecar))
-    for field in meta:
-        old, new = recorded.get(field), meta[field]
-        if isinstance(old, dict) and isinstance(new, dict):
-            old, new = ({k: v for k, v in value.items() if k != "path"} for value in (old, new))
-        # Through JSON, so that both sides are spelled alike.
-        if old != orjson.loads(orjson.dumps(new)):
-            raise UsageError(
-                f"cannot be resumed: it was started with different {field}",
-                where=str(sidecar),
-                hint="without --resume the output starts over, and its lines are lost",
-            )
-
-
-def _continue_from(path: Path) -> RunCount:
-    """Count the whole lines of an output and cut off a torn last one."""
-    count, end = RunCount(), 0
-    with path.open("r+b") as handle:
-        for line in handle:
-            if not line.endswith(b"\n"):
-                break
-            try:
-                record = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                record = None
-            if not isinstance(record, dict):
-                raise OutputError(f"line {count.lines + 1} is not a record of a run", where=str(path))
-            refused = "error" in record
-            count.refused += refused
-            count.answered += not refused
-            end += len(line)
-        handle.truncate(end)
-    return count

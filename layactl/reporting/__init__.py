@@ -1,0 +1,1 @@
+"""What several commands report alike: record streams, and what a run depended on."""
