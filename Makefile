@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-full lint format fixtures golden clean
+.PHONY: demo test test-full parity parity-full lint format fixtures golden clean
 
 demo: $(VENV)/.runtime
 	@mkdir -p build
@@ -22,6 +22,21 @@ test: $(VENV)/.test
 # Every size the issues state: the full fuzz, soak and full-size checkpoints (gigabytes in a temporary folder).
 test-full: $(VENV)/.test
 	$(BIN)/python -m pytest -m "full or not full"
+
+# Both fixtures against the real reference, over every EVERY-th item of the corpus; what CI runs.
+EVERY ?= 12
+parity: $(VENV)/.test
+	$(BIN)/layactl parity corpus --check > /dev/null
+	$(BIN)/layactl parity derive --check
+	$(BIN)/python benchmarks/prove_parity.py fixtures/tiny-multilingual build/parity --every $(EVERY)
+	$(BIN)/python benchmarks/prove_parity.py fixtures/tiny-english build/parity --every $(EVERY)
+
+# The whole corpus on a full-size checkpoint with random weights (CHECKPOINT=multilingual or english; gigabytes in DIR).
+CHECKPOINT ?= multilingual
+DIR ?= build/full-size
+parity-full: $(VENV)/.test
+	$(BIN)/python fixtures/make_full_size.py $(CHECKPOINT) $(DIR)/$(CHECKPOINT)
+	$(BIN)/python benchmarks/prove_parity.py $(DIR)/$(CHECKPOINT) $(DIR) --resume $(if $(filter english,$(CHECKPOINT)),--english)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

@@ -12,7 +12,19 @@ from collections.abc import Sequence
 import typer
 
 from layactl import __version__
-from layactl.cli import cache, convert, decide, gguf, presets, router, spec, tokenize, tokenizer
+from layactl.cli import (
+    cache,
+    convert,
+    decide,
+    gguf,
+    parity,
+    parity_checks,
+    presets,
+    router,
+    spec,
+    tokenize,
+    tokenizer,
+)
 from layactl.cli.output import error_line
 from layactl.errors import LayactlError, UsageError
 
@@ -32,12 +44,16 @@ app.add_typer(router.app, name="router")
 app.command("tokenize")(tokenize.tokenize_command)
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(gguf.app, name="gguf")
+parity.app.command("trace")(parity_checks.trace_command)
+parity.app.command("diff")(parity_checks.diff_command)
+parity.app.command("invariance")(parity_checks.invariance_command)
+app.add_typer(parity.app, name="parity")
 app.add_typer(spec.app, name="spec")
 app.add_typer(cache.app, name="cache")
 
 _PATH_OPTIONS = (
     *("-m", "--model", "-o", "--out", "--questions", "--state-file", "--jsonl", "--spec", "--cache-dir", "--texts"),
-    "--verify-against",
+    *("--verify-against", "--tiers", "--corpus", "--runs", "--json"),
 )
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141

@@ -6,7 +6,8 @@ Pre-norm layers without biases; fused query/key/value projection; GeGLU with the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +17,19 @@ from layactl.core.rope import Rope
 from layactl.core.tensor_table import ENCODER_LAYER, TOKEN_EMBEDDINGS
 from layactl.core.weights import MakeLinear, Weights
 
+# Shown (node name, (T, d) float32) at every step of the residual stream; keeps no tensor beyond the call.
+Observe: TypeAlias = Callable[[str, torch.Tensor], None]
+
+
+def unobserved(node: str, hidden: torch.Tensor) -> None:
+    """The default `observe`: nobody looks."""
+
 
 class Encoder:
-    """Callable: token ids -> hidden states (T, d) float32."""
+    """Callable: token ids -> hidden states (T, d) float32.
+
+    observe: shown the nodes "embeddings" (normed), "encoder.N" after layer N, and "encoder.final_norm".
+    """
 
     def __init__(self, weights: Weights, shape: EncoderShape, make_linear: MakeLinear) -> None:
         self._weights = weights
@@ -30,16 +41,20 @@ class Encoder:
         self._local_rope = Rope(shape.local_theta, shape.head_dim)
         self._layers = [_EncoderLayer(weights, shape, n, make_linear) for n in range(shape.layers)]
 
-    def __call__(self, ids: Sequence[int]) -> torch.Tensor:
+    def __call__(self, ids: Sequence[int], observe: Observe = unobserved) -> torch.Tensor:
         hidden = torch.from_numpy(self._weights.rows(TOKEN_EMBEDDINGS, ids))  # (T, d)
         hidden = _layer_norm(hidden, self._embedding_norm, self._shape.norm_eps)
+        observe("embeddings", hidden)
         window = _window_mask(len(ids), self._half_window)
         for n, layer in enumerate(self._layers):
             if self._shape.is_global(n):
                 hidden = layer(hidden, self._global_rope, None)
             else:
                 hidden = layer(hidden, self._local_rope, window)
-        return _layer_norm(hidden, self._final_norm, self._shape.norm_eps)
+            observe(f"encoder.{n}", hidden)
+        hidden = _layer_norm(hidden, self._final_norm, self._shape.norm_eps)
+        observe("encoder.final_norm", hidden)
+        return hidden
 
 
 class _EncoderLayer:

@@ -130,6 +130,12 @@ def _too_deep(text: str) -> tuple[int, str] | None:
     return None
 
 
+def check_depth(text: str) -> None:
+    """Raises RequestError MALFORMED_JSON for more than 128 levels, before a parser or a walk meets them."""
+    if (flaw := _too_deep(text)) is not None:
+        _malformed(flaw[1], flaw[0])
+
+
 def _lone_surrogate(text: str) -> tuple[int, str] | None:
     if "\\u" not in text:
         return None

@@ -27,7 +27,7 @@ def respond(
     Raises RequestError for what only rendering can tell (422), NumericError when an output is not finite.
     """
     started = time.perf_counter()
-    sequences, warnings = _render(model, request)
+    sequences, warnings = render(model, request)
     rendered = time.perf_counter()
     outputs = model.forward.run(sequences, stop)
     computed = time.perf_counter()
@@ -47,7 +47,8 @@ def respond(
     }
 
 
-def _render(model: Model, request: Request) -> tuple[list[TokenSequence], list[dict[str, Any]]]:
+def render(model: Model, request: Request) -> tuple[list[TokenSequence], list[dict[str, Any]]]:
+    """What the model reads: one sequence a question, and the warnings about what was cut. Raises RequestError (422)."""
     if not request.questions:
         return [], []
     text = request.state_text.replace(model.tokenizer.mask_text, " ")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from layactl.core.encoder import Encoder
 from layactl.core.model_shape import ModelShape
-from layactl.core.weights import Weights
+from layactl.core.weights import FloatArray, Weights
 from layactl.kernels.interface import Kernels
 from layactl.layouts.interface import Layout, RawOutput, TokenSequence
 
@@ -35,3 +36,20 @@ class SequentialPass:
                 stop()
                 outputs.append(self._head(self._encode(sequence.ids), sequence))
         return outputs
+
+    def trace(self, sequence: TokenSequence) -> dict[str, FloatArray]:
+        """The residual stream of one sequence, node by node in the order of computation, with its outputs.
+
+        (T, d) float32 each, then "logits" (K,) and, with an act head, "act_logits": the bits that `run` computes.
+        """
+        nodes: dict[str, FloatArray] = {}
+
+        def keep(node: str, hidden: torch.Tensor) -> None:
+            nodes[node] = hidden.numpy().copy()
+
+        with torch.inference_mode():
+            output = self._head(self._encode(sequence.ids, keep), sequence, keep)
+        nodes["logits"] = np.array(output.logits, dtype=np.float32)
+        if output.act_logits is not None:
+            nodes["act_logits"] = np.array(output.act_logits, dtype=np.float32)
+        return nodes

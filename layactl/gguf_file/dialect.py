@@ -16,6 +16,11 @@ def read_model(file: GgufFile, max_len: int | None = None) -> ModelFile:
     """
     if error := foreign_error(file):
         raise error
-    if names.DECISION_TYPE in file.keys:
+    if dialect_of(file) == llama_cpp_dialect.DIALECT:
         return llama_cpp_dialect.read_model(file, max_len)
     return laya_dialect.read_model(file, max_len)
+
+
+def dialect_of(file: GgufFile) -> str:
+    """The dialect of a file that is a model: "laya" or "llama.cpp"."""
+    return llama_cpp_dialect.DIALECT if names.DECISION_TYPE in file.keys else laya_dialect.DIALECT

@@ -6,7 +6,6 @@ everything that differs between families (prefixes, option order, joint prompts,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +16,7 @@ from layactl.core.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from layactl.core.encoder import Observe
     from layactl.core.weights import MakeLinear, Weights
 
 
@@ -82,6 +82,12 @@ class RawOutput:
     act_logits: list[float] | None
 
 
+class Head(Protocol):
+    """Hidden states (T, d) of a sequence -> RawOutput. observe: shown the residual stream at every step, by name."""
+
+    def __call__(self, hidden: Tensor, sequence: TokenSequence, observe: Observe = ...) -> RawOutput: ...
+
+
 class Layout(Protocol):
     """One family of decision models."""
 
@@ -101,10 +107,8 @@ class Layout(Protocol):
         """Token ids and marker positions of one question."""
         ...
 
-    def build_head(
-        self, weights: Weights, shape: ModelShape, make_linear: MakeLinear
-    ) -> Callable[[Tensor, TokenSequence], RawOutput]:
-        """The head as a function: hidden states (T, d) of a sequence -> RawOutput."""
+    def build_head(self, weights: Weights, shape: ModelShape, make_linear: MakeLinear) -> Head:
+        """What comes after the encoder."""
         ...
 
     def answer(self, question: Question, output: RawOutput, spec: DecisionSpec) -> dict[str, Any]:

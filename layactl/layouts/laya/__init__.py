@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from layactl.layouts.laya import answer, prompt, question
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from layactl.core.decision_spec import DecisionSpec
     from layactl.core.model_shape import Limits, ModelShape
     from layactl.core.tokenizer import Tokenizer
     from layactl.core.weights import MakeLinear, Weights
-    from layactl.layouts.interface import Question, RawOutput, StateTokens, TokenSequence
+    from layactl.layouts.interface import Head, Question, RawOutput, StateTokens, TokenSequence
 
 
 class LayaLayout:
@@ -31,9 +28,7 @@ class LayaLayout:
     def render(self, tokenizer: Tokenizer, state: StateTokens, item: Question, limits: Limits) -> TokenSequence:
         return prompt.build_sequence(tokenizer, state, item, limits)
 
-    def build_head(
-        self, weights: Weights, shape: ModelShape, make_linear: MakeLinear
-    ) -> Callable[[Tensor, TokenSequence], RawOutput]:
+    def build_head(self, weights: Weights, shape: ModelShape, make_linear: MakeLinear) -> Head:
         from layactl.layouts.laya.head import LayaHead
 
         return LayaHead(weights, shape.head, make_linear)

@@ -10,6 +10,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from layactl.core.encoder import Observe, unobserved
 from layactl.core.model_shape import HeadShape
 from layactl.core.tensor_table import HEAD_LAYER, TYPE_EMBEDDINGS
 from layactl.core.weights import Linear, MakeLinear, Weights
@@ -19,7 +20,10 @@ _EPS = 1e-5
 
 
 class LayaHead:
-    """Callable: hidden states (T, d) float32 and their sequence -> RawOutput."""
+    """Callable: hidden states (T, d) float32 and their sequence -> RawOutput.
+
+    observe: shown the nodes "type_embedding" (the states with it added) and "head.N" after layer N.
+    """
 
     def __init__(self, weights: Weights, shape: HeadShape, make_linear: MakeLinear) -> None:
         self._type_embeddings = torch.from_numpy(weights[TYPE_EMBEDDINGS])  # (types, d)
@@ -33,10 +37,12 @@ class LayaHead:
         if shape.act_classes:
             self._act = _dense(weights, "act_head.0", make_linear), _dense(weights, "act_head.2", make_linear)
 
-    def __call__(self, hidden: torch.Tensor, sequence: TokenSequence) -> RawOutput:
+    def __call__(self, hidden: torch.Tensor, sequence: TokenSequence, observe: Observe = unobserved) -> RawOutput:
         hidden = hidden + self._type_embeddings[sequence.type_id]
-        for layer in self._layers:
+        observe("type_embedding", hidden)
+        for n, layer in enumerate(self._layers):
             hidden = layer(hidden)
+            observe(f"head.{n}", hidden)
         marked = _layer_norm(hidden[sequence.markers], self._scorer_norm)  # (K, d)
         logits = self._scorer_out(F.gelu(self._scorer_hidden(marked))).squeeze(-1)  # (K,)
         act_logits = None

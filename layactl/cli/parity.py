@@ -1,0 +1,272 @@
+"""`layactl parity ...`: the corpus, runs of both sides, and the gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from layactl.cli.models import ModelChoice
+from layactl.cli.options import (
+    CacheDirOption,
+    FolderOuttype,
+    FolderOuttypeOption,
+    KernelsOption,
+    MaxLenOption,
+    ModelOption,
+    QuietOption,
+    SpecOption,
+    ThreadsOption,
+)
+from layactl.cli.output import note, path_line, plain_line, progress, record
+from layactl.errors import UsageError
+
+if TYPE_CHECKING:
+    from layactl.parity.answering import Side
+    from layactl.parity.items import Items
+    from layactl.parity.tiers import Tiers
+
+app = typer.Typer(help="Prove that a model, a kernel or a version answers as the reference does.", no_args_is_help=True)
+
+_FAILED, _REFUSED = 1, 2
+
+ItemsArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="[ITEMS]", help="A JSONL file of items. Default: the shipped corpus.", show_default=False),
+]
+RunOption = Annotated[
+    Path, typer.Option("-o", "--out", metavar="RUN.jsonl", help="The run file to write.", show_default=False)
+]
+EnglishOption = Annotated[bool, typer.Option("--english", help="Only items whose letters are all ASCII.")]
+EveryOption = Annotated[int, typer.Option("--every", metavar="N", min=1, help="Only one item of N.")]
+ItemOption = Annotated[list[str] | None, typer.Option("--item", metavar="ID", help="Only this item; repeatable.")]
+ShardOption = Annotated[str, typer.Option("--shard", metavar="I/N", help="Every N-th item from the I-th (from 0) on.")]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Processes, each with a model of its own.")
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on after the last complete record.")]
+TiersOption = Annotated[
+    Path | None,
+    typer.Option("--tiers", metavar="TIERS.json", help="Default: the shipped tiers.json.", show_default=False),
+]
+
+
+@app.command("corpus")
+def corpus_command(
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="ITEMS.jsonl", help="Write the items.", show_default=False)
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare with what corpus.json records, and check the coverage.")
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--corpus", metavar="DIR", help="The text files.", show_default=False)
+    ] = None,
+) -> int:
+    """Make the parity corpus: the same bytes everywhere. Exit code 1 when --check finds a difference."""
+    from layactl.durable import replacing
+    from layactl.parity.corpus import build_corpus, check_corpus, corpus_bytes, corpus_summary
+    from layactl.parity.shipped import shipped
+
+    folder = folder or shipped("corpus")
+    items = build_corpus(folder)
+    if out is not None:
+        with replacing(out) as temporary:
+            temporary.write_bytes(corpus_bytes(items))
+    record(corpus_summary(items))
+    problems = check_corpus(folder) if check else []
+    for problem in problems:
+        plain_line(f"differs: {problem}")
+    return _FAILED if problems else 0
+
+
+@app.command("ref")
+def ref_command(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="The checkpoint folder.")],
+    out: RunOption,
+    items: ItemsArgument = None,
+    english: EnglishOption = False,
+    every: EveryOption = 1,
+    item: ItemOption = None,
+    shard: ShardOption = "0/1",
+    jobs: JobsOption = 1,
+    threads: ThreadsOption = None,
+    resume: ResumeOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run the reference (package laya, PyTorch, float32 on the CPU) over the items.
+
+    It works on a private copy of the checkpoint, because it rewrites tokenizer files in place.
+    """
+    from layactl.parity.answering import ReferenceSide
+
+    side = ReferenceSide(checkpoint, _threads(threads, jobs))
+    _run(side, _items(items, english, every, item, shard), out, jobs, resume, quiet)
+
+
+@app.command("run")
+def run_command(
+    model: ModelOption,
+    out: RunOption,
+    items: ItemsArgument = None,
+    english: EnglishOption = False,
+    every: EveryOption = 1,
+    item: ItemOption = None,
+    shard: ShardOption = "0/1",
+    jobs: JobsOption = 1,
+    threads: ThreadsOption = None,
+    kernels: KernelsOption = None,
+    spec: SpecOption = None,
+    outtype: FolderOuttypeOption = FolderOuttype.f16,
+    cache_dir: CacheDirOption = None,
+    max_len: MaxLenOption = None,
+    resume: ResumeOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a model over the items through the engine."""
+    from layactl.parity.answering import EngineSide
+
+    resolved = ModelChoice(model, outtype, cache_dir, quiet=quiet).resolve()
+    side = EngineSide(resolved.file.path, resolved.name, _threads(threads, jobs), spec, kernels, max_len)
+    _run(side, _items(items, english, every, item, shard), out, jobs, resume, quiet)
+
+
+@app.command("merge")
+def merge_command(
+    shards: Annotated[list[Path], typer.Argument(metavar="SHARD...", help="The runs of all shards.")],
+    out: RunOption,
+) -> None:
+    """Make one run of the runs of all its shards, and print its path."""
+    from layactl.parity.run_file import merge_runs
+
+    note(f"{merge_runs(shards, out):,} items")
+    path_line(out)
+
+
+@app.command("compare")
+def compare_command(
+    baseline: Annotated[Path, typer.Argument(metavar="BASELINE", help="The run that is right.", show_default=False)],
+    candidates: Annotated[
+        list[Path], typer.Argument(metavar="CANDIDATE...", help="Runs to be judged.", show_default=False)
+    ],
+    gate: Annotated[str, typer.Option("--gate", metavar="TIER", help="strict-f32, f16-class or bf16-class.")],
+    weights: Annotated[
+        str | None, typer.Option("--weights", metavar="W", help="The weights the candidate must have.")
+    ] = None,
+    allow_identity_mismatch: Annotated[
+        bool, typer.Option("--allow-identity-mismatch", help="Judge runs whose identities do not fit, and say so.")
+    ] = False,
+    tiers: TiersOption = None,
+    json_out: Annotated[
+        Path | None, typer.Option("--json", metavar="GATE.json", help="Write the report.", show_default=False)
+    ] = None,
+) -> int:
+    """Hold runs to a tier: exit code 0 passed, 1 failed, 2 refused because the runs do not fit the tier.
+
+    With several candidates the report is a list, and a failure beats a refusal.
+    """
+    from layactl.cli.gate_table import print_gate
+    from layactl.core import strict_json
+    from layactl.durable import replacing
+    from layactl.parity.gate import judge
+    from layactl.parity.run_file import read_run
+
+    known = _tiers(tiers)
+    tier = known[gate]
+    right = read_run(baseline)
+    reports = []
+    for candidate in candidates:
+        judged = read_run(candidate)
+        reports.append(judge(right, judged, tier, known, weights=weights, allow_mismatch=allow_identity_mismatch))
+        print_gate(reports[-1])
+    if json_out is not None:
+        content = [report.to_json() for report in reports]
+        with replacing(json_out) as temporary:
+            text = strict_json.dumps(content[0] if len(content) == 1 else content)
+            temporary.write_text(text + "\n", encoding="utf-8")
+    verdicts = {report.verdict for report in reports}
+    return _FAILED if "fail" in verdicts else _REFUSED if "refused" in verdicts else 0
+
+
+@app.command("derive")
+def derive_command(
+    runs: Annotated[
+        Path | None,
+        typer.Option("--runs", metavar="DIR", help="Where the run files of the pairs are.", show_default=False),
+    ] = None,
+    pair: Annotated[
+        list[str] | None,
+        typer.Option("--pair", metavar="BASELINE,CANDIDATE", help="Show the bounds these runs give; repeatable."),
+    ] = None,
+    gate: Annotated[str, typer.Option("--gate", metavar="TIER", help="The tier of the pairs.")] = "bf16-class",
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit code 1 when a published row was edited or a derived one is not so.")
+    ] = False,
+    tiers: TiersOption = None,
+) -> int:
+    """Bounds from runs: twice the largest value seen, rounded up to one significant digit.
+
+    With --pair it prints the row these runs give; without, it goes through the rows of tiers.json, the derived ones
+    from the run files in --runs, or from the values recorded for them.
+    """
+    from layactl.parity.derive import check_tiers, row_from_pairs
+
+    known = _tiers(tiers)
+    if pair:
+        names = [tuple(value.split(",", 1)) for value in pair]
+        if any(len(name) != 2 for name in names):
+            raise UsageError("a pair is BASELINE,CANDIDATE", where="--pair")
+        record(row_from_pairs(known[gate], known, [(name[0], name[1]) for name in names], runs or Path()))
+        return 0
+    problems = list(check_tiers(known, runs))
+    for problem in problems:
+        plain_line(f"differs: {problem}")
+    if not problems:
+        plain_line(f"{known.path.name}, version {known.version}: every row is what it says it is")
+    return _FAILED if problems and check else 0
+
+
+def _run(side: Side, items: Items, out: Path, jobs: int, resume: bool, quiet: bool) -> None:
+    from layactl.parity.run import run
+
+    identity = side.identity(items)
+    with progress("answering", len(items.items), unit="share", quiet=quiet) as update:
+        before, refused = run(
+            side,
+            items,
+            out,
+            identity,
+            jobs=jobs,
+            resume=resume,
+            tick=lambda done: update(done, detail=f"{done:,} items"),
+        )
+    if before:
+        note(f"resumed after {before:,} items", quiet)
+    note(f"{len(items.items):,} items, {refused:,} refused", quiet)
+    path_line(out)
+
+
+def _items(path: Path | None, english: bool, every: int, only: list[str] | None, shard: str) -> Items:
+    from layactl.parity.items import load_items
+
+    first, slash, step = shard.partition("/")
+    if not (slash and first.isdecimal() and step.isdecimal() and int(first) < int(step)):
+        raise UsageError("must be I/N with I below N", where=f"--shard {shard}")
+    return load_items(path, english=english, every=every, only=only or (), shard=(int(first), int(step)))
+
+
+def _threads(threads: int | None, jobs: int) -> int | None:
+    """Threads of one process: the cores shared out where there are several."""
+    if threads is not None or jobs == 1:
+        return threads
+    from layactl.reporting.identity import host
+
+    return max(1, (host()["cpus"] or 1) // jobs)
+
+
+def _tiers(path: Path | None) -> Tiers:
+    from layactl.parity.shipped import shipped
+    from layactl.parity.tiers import read_tiers
+
+    return read_tiers(path or shipped("tiers.json"))

@@ -1,0 +1,166 @@
+"""The two sides of a comparison: each makes one record of one item."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from layactl.checkpoint.folder import read_checkpoint
+from layactl.durable import readable_name
+from layactl.engine.model import Model
+from layactl.engine.threads import set_threads
+from layactl.errors import NumericError, RequestError
+from layactl.gguf_file.reader import GgufFile
+from layactl.parity.items import Items
+from layactl.reporting.identity import FORMAT, engine_identity, environment
+
+# The folder of a Hugging Face snapshot is called by its commit.
+_REVISION = re.compile("[0-9a-f]{40}")
+
+Record = dict[str, Any]
+Answer = Callable[[dict[str, Any]], Record]
+
+
+class Side(Protocol):
+    """What can be opened, here or in another process, to answer items."""
+
+    def identity(self, items: Items) -> dict[str, Any]:
+        """The identity of a run of these items."""
+        ...
+
+    def open(self) -> AbstractContextManager[Answer]:
+        """Yields the function from an item to its record."""
+        ...
+
+
+@dataclass(frozen=True)
+class EngineSide:
+    """A GGUF through the engine. threads: of one process."""
+
+    path: Path
+    name: str
+    threads: int | None = None
+    spec: Path | None = None
+    kernels: str | None = None
+    max_len: int | None = None
+
+    def load(self) -> Model:
+        return Model.from_gguf(
+            GgufFile(self.path),
+            name=self.name,
+            threads=self.threads,
+            spec_file=self.spec,
+            kernels=self.kernels,
+            max_len=self.max_len,
+        )
+
+    def identity(self, items: Items) -> dict[str, Any]:
+        """What a run of this side depends on. Loads the model once."""
+        model = self.load()
+        identity = engine_identity(model, GgufFile(self.path), set_threads(self.threads))
+        return identity | {"corpus": items.identity()}
+
+    @contextmanager
+    def open(self) -> Iterator[Answer]:
+        model = self.load()
+        yield lambda item: engine_record(model, item)
+
+
+def engine_record(model: Model, item: dict[str, Any]) -> Record:
+    """{"id", "cat"?, "state", "questions": {id: {"type", "ids", "markers", "logits", "act_logits"?, "answer"}}}; for a
+    refused item "refusal" instead of "questions", for an output that is not finite "failure".
+
+    "state" is the kind of its state ("null", "list" or "other"), which the known differences speak of.
+    """
+    try:
+        response = model.decide(item["state"], item["questions"], debug=True)
+    except RequestError as error:
+        return _header(item) | {"refusal": f"{error.reason}: {error.message}"}
+    except NumericError as error:
+        return _header(item) | {"failure": error.message}
+    questions = {}
+    for question_id, answer in response["answers"].items():
+        debug = answer.pop("debug")
+        questions[question_id] = {
+            "type": answer["type"],
+            "ids": debug["token_ids"],
+            "markers": debug["markers"],
+            "logits": debug["logits"],
+            **({"act_logits": debug["act_logits"]} if "act_logits" in debug else {}),
+            "answer": answer,
+        }
+    return _header(item) | {"questions": questions}
+
+
+@dataclass(frozen=True)
+class ReferenceSide:
+    """The laya package over a private copy of a checkpoint."""
+
+    checkpoint: Path
+    threads: int | None = None
+
+    def identity(self, items: Items) -> dict[str, Any]:
+        """What a run of this side depends on. Raises CheckpointError; ModelLoadError without the package."""
+        from layactl.parity.reference_model import versions
+
+        # Whatever its tokenizer: the digest is that of the folder.
+        checkpoint = read_checkpoint(self.checkpoint, embed_tokenizer=True)
+        name = self.checkpoint.resolve().name
+        limits = checkpoint.shape.limits
+        return {
+            "format": FORMAT,
+            "side": "reference",
+            "model": {
+                "name": readable_name(name),
+                "source_sha256": checkpoint.source_sha256(),
+                "revision": name if _REVISION.fullmatch(name) else None,
+            },
+            "limits": {"max_len": limits.max_len, "head_max_len": limits.head_max_len},
+            "kernels": "torch",
+            "activations": "f32",
+            "precision": "f32",
+            "plan": "batch",
+            "threads": set_threads(self.threads),
+            "device": "cpu",
+            **environment(versions()),
+            "corpus": items.identity(),
+        }
+
+    @contextmanager
+    def open(self) -> Iterator[Answer]:
+        from layactl.parity.reference_model import ReferenceModel
+
+        with tempfile.TemporaryDirectory(prefix="layactl-reference-") as scratch:
+            reference = ReferenceModel(self.checkpoint, Path(scratch), threads=self.threads)
+
+            def answer(item: dict[str, Any]) -> Record:
+                response = reference.ask(item["state"], item["questions"])
+                if response.refusal is not None:
+                    return _header(item) | {"refusal": response.refusal}
+                return _header(item) | {
+                    "questions": {
+                        question_id: {
+                            "type": question.answer["type"],
+                            "ids": question.ids,
+                            "markers": question.markers,
+                            "logits": question.logits,
+                            "act_logits": question.act_logits,
+                            "answer": question.answer,
+                        }
+                        for question_id, question in response.questions.items()
+                    }
+                }
+
+            yield answer
+
+
+def _header(item: dict[str, Any]) -> Record:
+    state = item["state"]
+    kind = "null" if state is None else "list" if isinstance(state, list) else "other"
+    category = {"cat": item["cat"]} if isinstance(item.get("cat"), str) else {}
+    return {"id": item["id"], **category, "state": kind}
