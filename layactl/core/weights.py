@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 FloatArray: TypeAlias = npt.NDArray[np.float32]
-Linear: TypeAlias = "Callable[[Tensor], Tensor]"
-# (weight (out, in), bias (out,) or None) -> the function (T, in) -> (T, out) that a kernel makes of them.
-MakeLinear: TypeAlias = "Callable[[FloatArray, FloatArray | None], Linear]"
 
 
 class Weights(Protocol):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from layactl.core.arithmetic import Kernels
 from layactl.core.encoder import Encoder
 from layactl.core.model_shape import ModelShape
 from layactl.core.weights import FloatArray, Weights
-from layactl.kernels.interface import Kernels
 from layactl.layouts.interface import Layout, RawOutput, TokenSequence
 
 
@@ -25,8 +25,8 @@ class SequentialPass:
     def __init__(self, weights: Weights, shape: ModelShape, layout: Layout, kernels: Kernels) -> None:
         self.kernels = kernels.name
         self.precision = kernels.precision
-        self._encode = Encoder(weights, shape.encoder, kernels.make_linear)
-        self._head = layout.build_head(weights, shape, kernels.make_linear)
+        self._encode = Encoder(weights, shape.encoder, kernels)
+        self._head = layout.build_head(weights, shape, kernels)
 
     def run(self, sequences: list[TokenSequence], stop: Callable[[], None]) -> list[RawOutput]:
         """Outputs in the order of the sequences. `stop` is called before each and may raise to end the run."""
@@ -34,7 +34,7 @@ class SequentialPass:
         with torch.inference_mode():
             for sequence in sequences:
                 stop()
-                outputs.append(self._head(self._encode(sequence.ids), sequence))
+                outputs += self._head(self._encode([sequence.ids]), [sequence])
         return outputs
 
     def trace(self, sequence: TokenSequence) -> dict[str, FloatArray]:
@@ -48,7 +48,7 @@ class SequentialPass:
             nodes[node] = hidden.numpy().copy()
 
         with torch.inference_mode():
-            output = self._head(self._encode(sequence.ids, keep), sequence, keep)
+            (output,) = self._head(self._encode([sequence.ids], keep), [sequence], keep)
         nodes["logits"] = np.array(output.logits, dtype=np.float32)
         if output.act_logits is not None:
             nodes["act_logits"] = np.array(output.act_logits, dtype=np.float32)

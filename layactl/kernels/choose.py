@@ -1,13 +1,24 @@
-"""Which kernels run: the ones asked for, else the spec's, else the fastest exact ones here."""
+"""Which kernels run: the ones asked for, else the spec's, else the fastest exact ones that work here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from layactl.core.arithmetic import Kernels
 from layactl.core.spec_parser import FOREIGN_KERNELS, OWN_KERNELS
 from layactl.errors import ModelLoadError
-from layactl.kernels.interface import Kernels
+from layactl.kernels.onednn import OneDnnBf16Kernels, OneDnnKernels
+from layactl.kernels.probe import flaw
 from layactl.kernels.reference import ReferenceKernels
 
-_HERE = {"reference": ReferenceKernels}
+_HERE: dict[str, Callable[[], Kernels]] = {
+    "reference": ReferenceKernels,
+    "onednn": OneDnnKernels,
+    "onednn-bf16": OneDnnBf16Kernels,
+}
+# What `auto` tries, fastest first: exact ones only, and never by a stopwatch, so that the same machine always gives the
+# same digits.
+_AUTOMATIC = ("onednn", "reference")
 _REPACKED = ("repack", "repack+blas")
 
 
@@ -15,7 +26,7 @@ def choose_kernels(from_spec: str, asked: str | None = None) -> tuple[Kernels, l
     """The kernels and what the user should know about the choice.
 
     from_spec: the spec's plan.kernels; asked: a name that overrides it. Raises ModelLoadError for kernels that do not
-    exist here.
+    exist here or compute something else than they say.
     """
     name = asked if asked is not None else from_spec
     notes = []
@@ -27,11 +38,21 @@ def choose_kernels(from_spec: str, asked: str | None = None) -> tuple[Kernels, l
         notes.append(f"the spec names another engine's kernels ({name}); the exact float32 ones are used")
         name = "auto"
     if name == "auto":
-        name = "reference"
+        for candidate in _AUTOMATIC:
+            kernels = _HERE[candidate]()
+            if (problem := flaw(kernels)) is None:
+                return kernels, notes
+        raise ModelLoadError(
+            f"torch does not multiply float32 matrices exactly in this process: {problem}",
+            hint="leave torch.set_float32_matmul_precision and torch.backends...fp32_precision at their defaults",
+        )
     if name not in _HERE:
         known = name in OWN_KERNELS
         raise ModelLoadError(
             f"the kernels {name!r} {'are not available here' if known else 'are not known'}",
             hint=f"available: auto, {', '.join(_HERE)}",
         )
-    return _HERE[name](), notes
+    kernels = _HERE[name]()
+    if (problem := flaw(kernels)) is not None:
+        raise ModelLoadError(f"the kernels {name!r} cannot be used: {problem}", hint="--kernels auto takes what works")
+    return kernels, notes

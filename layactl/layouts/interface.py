@@ -6,6 +6,7 @@ everything that differs between families (prefixes, option order, joint prompts,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,8 +17,9 @@ from layactl.core.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from layactl.core.arithmetic import Kernels
     from layactl.core.encoder import Observe
-    from layactl.core.weights import MakeLinear, Weights
+    from layactl.core.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,14 @@ class RawOutput:
 
 
 class Head(Protocol):
-    """Hidden states (T, d) of a sequence -> RawOutput. observe: shown the residual stream at every step, by name."""
+    """Hidden states (T, d), which it may change, of sequences one after the other -> a RawOutput each.
 
-    def __call__(self, hidden: Tensor, sequence: TokenSequence, observe: Observe = ...) -> RawOutput: ...
+    observe: shown the residual stream at every step, by name.
+    """
+
+    def __call__(
+        self, hidden: Tensor, sequences: Sequence[TokenSequence], observe: Observe = ...
+    ) -> list[RawOutput]: ...
 
 
 class Layout(Protocol):
@@ -107,7 +114,7 @@ class Layout(Protocol):
         """Token ids and marker positions of one question."""
         ...
 
-    def build_head(self, weights: Weights, shape: ModelShape, make_linear: MakeLinear) -> Head:
+    def build_head(self, weights: Weights, shape: ModelShape, kernels: Kernels) -> Head:
         """What comes after the encoder."""
         ...
 

@@ -11,10 +11,10 @@ from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 
 from layactl.errors import InputError
-from layactl.parity.fit import mismatches
+from layactl.parity.fit import mismatches, model_of
 from layactl.parity.gate import judge
 from layactl.parity.run_file import read_run
-from layactl.parity.tiers import BOUNDS, PUBLISHED, STATISTICAL, Row, Tier, Tiers
+from layactl.parity.tiers import BOUNDS, PUBLISHED, Row, Tier, Tiers
 
 
 def bound_of(largest: float) -> float:
@@ -32,6 +32,8 @@ def seen_of(tier: Tier, tiers: Tiers, baseline: Path, candidate: Path) -> dict[s
     Raises InputError for runs that are no pair of this tier, or that differ in more than numbers.
     """
     b, c = read_run(baseline), read_run(candidate)
+    if b.path.resolve() == c.path.resolve():
+        raise InputError("is compared with itself, which shows nothing", where=str(candidate))
     if problems := mismatches(tier, b.identity, c.identity):
         raise InputError(f"is no pair of {tier.name}: {problems[0]}", where=f"{baseline} and {candidate}")
     # Under bounds that everything finite keeps, what still fails is no number.
@@ -42,12 +44,14 @@ def seen_of(tier: Tier, tiers: Tiers, baseline: Path, candidate: Path) -> dict[s
         failure = report.failures[0]
         where = f"{baseline} and {candidate}, item {failure.item}"
         raise InputError(f"differ in more than numbers: {failure.rule}, {failure.what}", where=where)
+    if report.known["server_no_act_head"]:
+        raise InputError("has no act logits to derive a bound from", where=f"{baseline} or {candidate}")
     return {bound.name: bound.value for bound in report.bounds}
 
 
-def derived_bounds(seen: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Bounds of a row from what its pairs showed."""
-    return {name: bound_of(max(values[name] for values in seen)) for name in BOUNDS[STATISTICAL]}
+def derived_bounds(rule: str, seen: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Bounds of a row from what its pairs showed. rule: of its tier."""
+    return {name: bound_of(max(values[name] for values in seen)) for name in BOUNDS[rule]}
 
 
 def check_tiers(tiers: Tiers, runs: Path | None) -> Iterator[str]:
@@ -56,17 +60,35 @@ def check_tiers(tiers: Tiers, runs: Path | None) -> Iterator[str]:
 
     runs: folder of the run files that the pairs name; None: hold the rows to the values recorded for their pairs only.
     """
-    for name, rows in PUBLISHED.items():
-        found = [row for row in tiers[name].rows if row.source == "published"] if name in tiers.tiers else []
-        recorded = [{"weights": [*row.weights], "activations": [*row.activations], **row.bounds} for row in found]
-        if recorded != [dict(row) for row in rows]:
-            yield f"{name}: the published rows were edited"
+    for name, published in PUBLISHED.items():
+        if name not in tiers.tiers:
+            yield f"{name}: the published tier is gone"
+        elif (found := published_part(tiers[name])) != published:
+            changed = next(key for key in published if found[key] != published[key])
+            verb = "were" if changed in ("rows", "known_differences") else "was"
+            yield f"{name}: the published {changed} {verb} edited"
     for tier in tiers.tiers.values():
         for row in tier.rows:
             if row.source == "published" and tier.name not in PUBLISHED:
                 yield f"{tier.name}, {row.name}: nobody published this row"
             if row.source == "derived":
                 yield from _check_derived(tier, tiers, row, runs)
+
+
+def published_part(tier: Tier) -> dict[str, object]:
+    """What of a tier others have published, in the form of `tiers.PUBLISHED`."""
+    return {
+        "rule": tier.rule,
+        "baseline": {key: list(values) for key, values in tier.baseline.items()},
+        "candidate": {key: list(values) for key, values in tier.candidate.items()},
+        "same": tier.same,
+        "known_differences": list(tier.known_differences),
+        "rows": [
+            {"weights": [*row.weights], "activations": [*row.activations], **row.bounds, "citation": row.citation}
+            for row in tier.rows
+            if row.source == "published"
+        ],
+    }
 
 
 def _check_derived(tier: Tier, tiers: Tiers, row: Row, runs: Path | None) -> Iterator[str]:
@@ -82,7 +104,7 @@ def _check_derived(tier: Tier, tiers: Tiers, row: Row, runs: Path | None) -> Ite
                 if value != pair.seen[name]:
                     yield f"{tier.name}, {row.name}: {pair.candidate} shows {name} {value!r}, not {pair.seen[name]!r}"
             seen[-1] = measured
-    for name, value in derived_bounds(seen).items():
+    for name, value in derived_bounds(tier.rule, seen).items():
         if value != row.bounds[name]:
             yield f"{tier.name}, {row.name}: {name} is {row.bounds[name]!r}; its pairs give {value!r}"
 
@@ -91,16 +113,16 @@ def row_from_pairs(tier: Tier, tiers: Tiers, pairs: list[tuple[str, str]], runs:
     """The row, as tiers.json holds one, that pairs of run files in the folder `runs` give."""
     recorded, weights, activations, all_seen = [], [], [], []
     for baseline, candidate in pairs:
-        model = read_run(runs / candidate).identity
-        weights.append(str(model.get("model", {}).get("weights")))
-        activations.append(str(model.get("activations")))
+        identity = read_run(runs / candidate).identity
+        weights.append(str(model_of(identity).get("weights")))
+        activations.append(str(identity.get("activations")))
         seen = seen_of(tier, tiers, runs / baseline, runs / candidate)
         all_seen.append(seen)
         recorded.append({"baseline": baseline, "candidate": candidate, "seen": seen})
     return {
         "weights": sorted(set(weights)),
         "activations": sorted(set(activations)),
-        **derived_bounds(all_seen),
+        **derived_bounds(tier.rule, all_seen),
         "source": "derived",
         "pairs": recorded,
     }

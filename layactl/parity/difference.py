@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from layactl.core import strict_json
 from layactl.core.calibration import softmax
 from layactl.parity.run_file import QuestionRecord, to_float
 
-# Fields only one side may have (known difference server_answer_shape).
-OPTIONAL_FIELDS = ("answer_confidence", "action")
+# Fields that a whole run may lack (known difference server_answer_shape).
+OPTIONAL_FIELDS = frozenset({"answer_confidence", "action"})
 _CATEGORIES = ("type", "choice", "legend")
 
 
@@ -39,7 +40,8 @@ class Difference:
     act: max |b - c| / max(|b|, |c|, 1) over the act logits, None where a side has none;
     numbers: every number of the public answers; dp: |b - c| of the probabilities and noul values among them;
     categories: fields that are no numbers and differ; missing: fields only one side has; not_finite: values that are
-    no numbers at all; answered: both sides have an answer; shape_differs: only one side gives an optional field.
+    no numbers at all; answered: both sides have an answer with numbers in it; own_choice: the candidate's choice is a
+    label with the largest of its public probabilities.
     """
 
     gap: float
@@ -54,11 +56,14 @@ class Difference:
     categories: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     not_finite: list[str] = field(default_factory=list)
-    shape_differs: bool = False
+    own_choice: bool = True
 
 
-def differ(baseline: QuestionRecord, candidate: QuestionRecord) -> Difference:
-    """Compare two records of one question. Lists of other lengths are a missing "logits" or "act_logits"."""
+def differ(baseline: QuestionRecord, candidate: QuestionRecord, ignored: frozenset[str] = frozenset()) -> Difference:
+    """Compare two records of one question. Lists of other lengths are a missing "logits" or "act_logits".
+
+    ignored: fields of the answers that one of the runs never gives.
+    """
     missing, not_finite = [], []
     for name in ("logits", "act_logits"):
         b, c = getattr(baseline, name), getattr(candidate, name)
@@ -76,12 +81,16 @@ def differ(baseline: QuestionRecord, candidate: QuestionRecord) -> Difference:
         tvd=_total_variation(baseline.logits, candidate.logits) if sound else math.nan,
         act=act,
         act_missing=(baseline.act_logits is None) or (candidate.act_logits is None),
-        answered=baseline.answer is not None and candidate.answer is not None,
+        answered=False,
         missing=missing,
         not_finite=not_finite,
+        categories=[] if baseline.type == candidate.type else ["type"],
     )
     if baseline.answer is not None and candidate.answer is not None:
-        _compare_answers(result, baseline.answer, candidate.answer, len(baseline.logits))
+        b, c = ({k: v for k, v in answer.items() if k not in ignored} for answer in (baseline.answer, candidate.answer))
+        _compare_answers(result, b, c, len(baseline.logits))
+        result.answered = bool(result.numbers)
+        result.own_choice = _is_own_choice(candidate.answer)
     return result
 
 
@@ -121,12 +130,12 @@ def _total_variation(b: list[float], c: list[float]) -> float:
 
 
 def _compare_answers(result: Difference, b: dict[str, Any], c: dict[str, Any], options: int) -> None:
-    for name in OPTIONAL_FIELDS:
-        if (name in b) != (name in c):
-            result.shape_differs = True
-            b, c = ({key: value for key, value in answer.items() if key != name} for answer in (b, c))
     for name, left, right in _pairs("", b, c, result.missing):
         key = name.partition(".")[0]
+        if any(isinstance(value, float) and not math.isfinite(value) for value in (left, right)):
+            result.not_finite.append(name)
+            result.numbers.append(NumberError(name, math.nan, math.nan))
+            continue
         if key in _CATEGORIES or not (_is_number(left) and _is_number(right)):
             # As JSON, because 1, 1.0 and True are equal in Python and different answers.
             if json.dumps(left, sort_keys=True) != json.dumps(right, sort_keys=True):
@@ -156,6 +165,18 @@ def _pairs(path: str, b: dict[str, Any], c: dict[str, Any], missing: list[str]) 
             yield from _pairs(name, b[key], c[key], missing)
         else:
             yield name, b[key], c[key]
+
+
+def _is_own_choice(answer: dict[str, Any]) -> bool:
+    """Whether the choice is a label with the largest of the public probabilities."""
+    probabilities = answer.get("probabilities")
+    if "choice" not in answer or not isinstance(probabilities, dict):
+        return True
+    if not isinstance(answer["choice"], (str, int, float)):
+        return False
+    values = [value for value in probabilities.values() if _is_number(value)]
+    chosen = probabilities.get(strict_json.json_key(answer["choice"]))
+    return bool(values) and _is_number(chosen) and chosen == max(values)
 
 
 def _is_number(value: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from layactl.parity.tiers import Row, Tier
+from layactl.reporting.identity import FORMAT
 
 # Between runs of one model, what else decides the public numbers.
 _SHARED_BY_ENGINES = ("spec_sha256", "limits")
@@ -16,7 +17,7 @@ def pick_row(tier: Tier, candidate: Mapping[str, Any], weights: str | None) -> t
 
     weights: asked for by name; it must be what the candidate records.
     """
-    recorded, activations = _model(candidate).get("weights"), candidate.get("activations")
+    recorded, activations = model_of(candidate).get("weights"), candidate.get("activations")
     problems = []
     if weights is not None and weights.upper() != recorded:
         problems.append(f"the candidate's weights are {recorded}, not {weights.upper()}")
@@ -37,13 +38,17 @@ def mismatches(tier: Tier, baseline: Mapping[str, Any], candidate: Mapping[str, 
 
 def _mismatches(tier: Tier, baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[str]:
     for field in ("sha256", "subset"):
-        b, c = _corpus(baseline).get(field), _corpus(candidate).get(field)
+        b, c = _text(_object(baseline, "corpus"), field), _text(_object(candidate, "corpus"), field)
         if b != c or b is None:
             yield f"the runs asked different items: corpus {field} {b} and {c}"
     for name, identity, wanted in (("baseline", baseline, tier.baseline), ("candidate", candidate, tier.candidate)):
+        if identity.get("format") != FORMAT:
+            yield f"the {name}'s identity has another format: {identity.get('format')!s:.40}"
         for field, values in wanted.items():
             if identity.get(field) not in values:
-                yield f"the {name}'s {field} is {identity.get(field)}; {tier.name} needs {' or '.join(values)}"
+                verb = "are" if field.endswith("s") else "is"
+                needed = " or ".join(values)
+                yield f"the {name}'s {field} {verb} {identity.get(field)!s:.40}; {tier.name} needs {needed}"
     if tier.same == "checkpoint":
         yield from _same_checkpoint(baseline, candidate)
     else:
@@ -51,7 +56,7 @@ def _mismatches(tier: Tier, baseline: Mapping[str, Any], candidate: Mapping[str,
 
 
 def _same_checkpoint(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[str]:
-    b, c = _model(baseline).get("source_sha256"), _model(candidate).get("source_sha256")
+    b, c = _text(model_of(baseline), "source_sha256"), _text(model_of(candidate), "source_sha256")
     if c is None:
         yield "the candidate's GGUF does not say which checkpoint it was made of (layactl.source.sha256)"
     elif b != c:
@@ -59,7 +64,7 @@ def _same_checkpoint(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) 
 
 
 def _same_model(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[str]:
-    b, c = _model(baseline).get("sha256"), _model(candidate).get("sha256")
+    b, c = _text(model_of(baseline), "sha256"), _text(model_of(candidate), "sha256")
     if b != c or b is None:
         yield f"the runs used different files: model sha256 {b} and {c}"
     for field in _SHARED_BY_ENGINES:
@@ -72,14 +77,16 @@ def _same_model(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> It
         yield f"the baseline's activations are {baseline.get('activations')}, not f32"
 
 
-def _corpus(identity: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _object(identity, "corpus")
-
-
-def _model(identity: Mapping[str, Any]) -> Mapping[str, Any]:
+def model_of(identity: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The "model" of an identity, empty where it has none."""
     return _object(identity, "model")
 
 
 def _object(identity: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = identity.get(key)
     return value if isinstance(value, Mapping) else {}
+
+
+def _text(fields: Mapping[str, Any], key: str) -> str | None:
+    value = fields.get(key)
+    return value if isinstance(value, str) and value else None

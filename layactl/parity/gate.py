@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from layactl.parity.difference import Difference, differ, within
+from layactl.durable import readable_name
+from layactl.parity.difference import OPTIONAL_FIELDS, Difference, differ, within
 from layactl.parity.fit import mismatches, pick_row
 from layactl.parity.run_file import ItemRecord, QuestionRecord, Run
 from layactl.parity.tiers import EXACT, Tier, Tiers
@@ -32,6 +33,7 @@ class Failure:
 class Bound:
     """A statistic and the limit a row sets for it; item, question: where the largest value was seen.
 
+    below: the value must stay below the limit, instead of at most at it.
     margin: value / limit, so 1 is at the limit and 3,000 is no matter of rounding.
     """
 
@@ -40,10 +42,14 @@ class Bound:
     value: float = 0.0
     item: str | None = None
     question: str | None = None
+    below: bool = False
 
     @property
     def passed(self) -> bool:
-        return within(self.value, self.limit)
+        return self.allows(self.value)
+
+    def allows(self, value: float) -> bool:
+        return value < self.limit or value == 0 if self.below else within(value, self.limit)
 
     @property
     def margin(self) -> float:
@@ -97,6 +103,12 @@ class Report:
         if self.refusals:
             return "refused"
         return "fail" if self.failures else "pass"
+
+    @property
+    def scope(self) -> str:
+        """What the verdict is about: the part of the items, and tiers that are not the registered ones."""
+        subset = str(self.candidate.identity["corpus"].get("subset"))
+        return "" if subset == "all" else f"{subset} of the items"
 
     def failed_rules(self) -> Counter[str]:
         return Counter(failure.rule for failure in self.failures)
@@ -160,12 +172,12 @@ class Report:
             },
             "diagnostics": {
                 **{name: _number(bound.value) for name, bound in sorted(statistics.diagnostics.items())},
-                "mean_abs_dlogit": statistics.dlogit_sum / max(1, statistics.compared),
-                "mean_abs_dp": statistics.dp_sum / max(1, statistics.dp_count),
+                "mean_abs_dlogit": _number(statistics.dlogit_sum / max(1, statistics.compared)),
+                "mean_abs_dp": _number(statistics.dp_sum / max(1, statistics.dp_count)),
             },
             "worst": self.worst(),
-            "baseline": {"file": self.baseline.path.name, "identity": self.baseline.identity},
-            "candidate": {"file": self.candidate.path.name, "identity": self.candidate.identity},
+            "baseline": {"file": readable_name(self.baseline.path.name), "identity": _plain(self.baseline.identity)},
+            "candidate": {"file": readable_name(self.candidate.path.name), "identity": _plain(self.candidate.identity)},
         }
 
 
@@ -196,17 +208,23 @@ class _Gate:
         self._report = report
         self._exact = tier.rule == EXACT
         self._allowed = set(tier.known_differences)
-        self._bounds = {name: Bound(name, limit) for name, limit in bounds.items()}
+        # A flip passes only below its gap (specification, Gate).
+        self._bounds = {name: Bound(name, limit, below=name == "flip_max_gap") for name, limit in bounds.items()}
         report.bounds = list(self._bounds.values())
         self._statistics = report.statistics
         self._act_head_expected = True
+        self._ignored: frozenset[str] = frozenset()
 
     def compare(self) -> None:
         baseline, candidate = self._report.baseline.items, self._report.candidate.items
         without = [_without_act_head(run.values()) for run in (baseline, candidate)]
         self._act_head_expected = not any(without)
-        if without[0] != without[1]:
-            self._know("server_no_act_head", "one of the runs has no act logits at all")
+        if any(without):
+            self._know("server_no_act_head", "a whole run has no act logits")
+        b, c = (_fields_given(run.values()) for run in (baseline, candidate))
+        self._ignored = OPTIONAL_FIELDS & (b ^ c)
+        for name in sorted(self._ignored):
+            self._know("server_answer_shape", f"one of the runs never gives {name}")
         for side, run in (("baseline", self._report.baseline), ("candidate", self._report.candidate)):
             if len(run.items) != (asked := run.identity["corpus"].get("items")):
                 self._fail("incomplete_run", f"the {side} holds {len(run.items)} records of {asked} items")
@@ -228,7 +246,8 @@ class _Gate:
             return
         if (b.refusal is None) != (c.refusal is None):
             what = f"only the {'candidate' if b.refusal is None else 'baseline'} refuses it: {b.refusal or c.refusal}"
-            if b.state == "null":
+            # The other way round, or for another reason, it is a difference like any.
+            if b.state == "null" and b.refusal is None and "state" in (c.refusal or ""):
                 self._know("null_state_refused", what, b.id)
             else:
                 self._fail("refusal_differs", what, b.id)
@@ -255,7 +274,7 @@ class _Gate:
             self._fail("markers_differ", f"{b.markers} and {c.markers}"[:200], item.id, question)
             return
         self._statistics.compared += 1
-        self._numbers(differ(b, c), item.id, question)
+        self._numbers(differ(b, c, self._ignored), item.id, question)
 
     def _numbers(self, d: Difference, item: str, question: str) -> None:
         statistics = self._statistics
@@ -265,15 +284,13 @@ class _Gate:
             self._fail("fields_differ", f"{name}: only one side has it, or of another length", item, question)
         for name in d.categories:
             self._category(name, d, item, question)
-        if d.shape_differs:
-            self._know("server_answer_shape", "only one side gives answer_confidence or action", item, question)
         if d.act_missing and self._act_head_expected:
             self._fail("act_missing", "act logits are missing", item, question)
         if d.answered:
             statistics.answered += 1
             statistics.numbers += len(d.numbers)
         else:
-            self._fail("missing_answer", "one side gave no answer", item, question)
+            self._fail("missing_answer", "one side gave no answer, or one without a number", item, question)
         if not math.isnan(d.dlogit):
             statistics.dlogit_sum += d.dlogit
             statistics.diagnose("max_abs_dlogit", d.dlogit, item, question)
@@ -285,7 +302,7 @@ class _Gate:
             statistics.diagnose(f"max_abs_{kind}_error", number.error, item, question)
             if kind == "score":
                 statistics.diagnose("max_abs_score_error_raw", number.raw, item, question)
-        statistics.dp_sum += math.fsum(d.dp)
+        statistics.dp_sum += sum(d.dp)
         statistics.dp_count += len(d.dp)
         if d.act is not None:
             statistics.acts += 1
@@ -303,14 +320,14 @@ class _Gate:
 
     def _category(self, name: str, d: Difference, item: str, question: str) -> None:
         # A choice goes with its flip, and whether a flip passes is a question of its gap.
-        if name == "choice" and d.flipped and not self._exact:
+        if name == "choice" and d.flipped and d.own_choice and not self._exact:
             return
         self._fail("category_differs", f"{name} differs", item, question)
 
     def _see(self, bound: str, rule: str, value: float, item: str, question: str, what: str = "") -> None:
         limit = self._bounds[bound]
         limit.see(value, item, question)
-        if not within(value, limit.limit):
+        if not limit.allows(value):
             self._fail(rule, f"{what or bound}: {value:.3g}, limit {limit.limit:g}", item, question, value)
 
     def _whole_run(self) -> None:
@@ -342,8 +359,15 @@ class _Gate:
 
 
 def _without_act_head(items: Iterable[ItemRecord]) -> bool:
-    """Whether no question of a run has act logits."""
-    return all(question.act_logits is None for item in items for question in item.questions.values())
+    """Whether a run has questions, and act logits on none of them."""
+    heads = {question.act_logits is not None for item in items for question in item.questions.values()}
+    return heads == {False}
+
+
+def _fields_given(items: Iterable[ItemRecord]) -> frozenset[str]:
+    """The fields that any answer of a run has."""
+    answers = (question.answer or {} for item in items for question in item.questions.values())
+    return frozenset(field for answer in answers for field in answer)
 
 
 def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:
@@ -355,6 +379,15 @@ def _same_but_for_the_state(b: QuestionRecord, c: QuestionRecord) -> bool:
     return (
         len(b.ids) == len(c.ids) and b.markers == c.markers and _first_difference(b.ids, c.ids) > max(b.markers or [0])
     )
+
+
+def _plain(value: Any) -> Any:
+    """A value read from a file, as JSON has it."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return _number(value) if isinstance(value, float) else value
 
 
 def _number(value: float) -> float | str:

@@ -32,29 +32,53 @@ KNOWN_DIFFERENCES: dict[str, str] = {
 _FIELDS = {"side", "device", "activations"}
 _MAX_BYTES = 4 * 2**20
 
-# The published rows, against which `parity derive --check` holds the file: tier -> rows in its order.
-PUBLISHED: dict[str, tuple[dict[str, Any], ...]] = {
-    "strict-f32": ({"weights": ["F32"], "activations": ["f32"], "max_abs_error": 1e-4, "act_max_rel_dlogit": 2e-4},),
-    "f16-class": (
-        {
-            "weights": ["F16", "F32", "Q8_0"],
-            "activations": ["f32", "f16"],
-            "flip_max_gap": 0.009,
-            "max_flip_fraction": 0.003,
-            "max_abs_dp": 0.5,
-            "mean_abs_dp": 0.002,
-            "act_max_rel_dlogit": 0.2,
-        },
-        {
-            "weights": ["Q8_0"],
-            "activations": ["int8"],
-            "flip_max_gap": 0.4,
-            "max_flip_fraction": 0.02,
-            "max_abs_dp": 0.5,
-            "mean_abs_dp": 0.005,
-            "act_max_rel_dlogit": 0.3,
-        },
-    ),
+# What others have published, against which `parity derive --check` holds the file: all of a tier but its derived rows.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "strict-f32": {
+        "rule": "exact",
+        "baseline": {"side": ["reference"], "device": ["cpu"], "activations": ["f32"]},
+        "candidate": {"side": ["engine"], "device": ["cpu"], "activations": ["f32"]},
+        "same": "checkpoint",
+        "known_differences": ["server_answer_shape", "null_state_refused"],
+        "rows": [
+            {
+                "weights": ["F32"],
+                "activations": ["f32"],
+                "max_abs_error": 0.0001,
+                "act_max_rel_dlogit": 0.0002,
+                "citation": "Backend parity tiers v2, gate strict-f32 (2026-10-01)",
+            }
+        ],
+    },
+    "f16-class": {
+        "rule": "statistical",
+        "baseline": {"side": ["engine"], "device": ["cpu"]},
+        "candidate": {"side": ["engine"], "activations": ["f32", "f16", "int8"]},
+        "same": "model",
+        "known_differences": ["server_no_act_head"],
+        "rows": [
+            {
+                "weights": ["F16", "F32", "Q8_0"],
+                "activations": ["f32", "f16"],
+                "flip_max_gap": 0.009,
+                "max_flip_fraction": 0.003,
+                "max_abs_dp": 0.5,
+                "mean_abs_dp": 0.002,
+                "act_max_rel_dlogit": 0.2,
+                "citation": "Backend parity tiers v2, f16-class (2026-10-01)",
+            },
+            {
+                "weights": ["Q8_0"],
+                "activations": ["int8"],
+                "flip_max_gap": 0.4,
+                "max_flip_fraction": 0.02,
+                "max_abs_dp": 0.5,
+                "mean_abs_dp": 0.005,
+                "act_max_rel_dlogit": 0.3,
+                "citation": "Backend parity tiers v2, f16-class, Q8_0 with quantized activations (2026-10-01)",
+            },
+        ],
+    },
 }
 
 
@@ -146,6 +170,10 @@ def _tier(name: str, fields: JsonObject) -> Tier:
         _row(fields.inside(row, f"rows[{n}]"), rule) if isinstance(row, dict) else _no_object(fields, f"rows[{n}]")
         for n, row in enumerate(fields.items("rows"))
     ]
+    for n, row in enumerate(rows):
+        for other in rows[:n]:
+            if set(row.weights) & set(other.weights) and set(row.activations) & set(other.activations):
+                raise fields.error(f"rows[{n}]", f"is for runs that another row is for: {other.name}")
     if (status == "registered") != bool(rows):
         raise fields.error("rows", f"must {'hold a row' if not rows else 'be empty'} for a tier that is {status}")
     known = _texts(fields, "known_differences")

@@ -152,7 +152,7 @@ def test_runtime_says_what_the_numbers_depend_on(asked):
     runtime = response["runtime"]
     assert list(runtime) == ["layout", "format", "plan", "kernels", "precision", "spec_sha256", "calibration"]
     assert (runtime["layout"], runtime["format"], runtime["plan"]) == ("laya", "laya-v1", "sequential")
-    assert (runtime["kernels"], runtime["precision"]) == ("reference", "f32")
+    assert (runtime["kernels"], runtime["precision"]) == ("onednn", "f32")
     assert runtime["spec_sha256"] == model.spec.sha256
     calibrated = model.name.startswith("tiny-english")
     assert runtime["calibration"] == ("gguf:laya.temperature" if calibrated else "none")

@@ -158,9 +158,21 @@ def fail_one(pair: Pair) -> None:
     pair.candidate[1] = {"id": "item_1", "state": "other", "failure": "not finite"}
 
 
-def no_act_logits_at_all(pair: Pair) -> None:
-    for question in pair.questions(1):
+def no_act_logits_at_all(pair: Pair, side: int = 1) -> None:
+    for question in pair.questions(side):
         del question["act_logits"]
+
+
+def drop_everywhere(pair: Pair, name: str) -> None:
+    for question in pair.questions(1):
+        del question["answer"][name]
+
+
+def answer_null(pair: Pair, side: int, reason: str | None = None) -> None:
+    """One side answers the null state; the other refuses it, for the reason it had or another."""
+    pair.records[side][-1] = {**copy.deepcopy(pair.records[side][0]), "id": "null", "state": "null"}
+    if reason is not None:
+        pair.records[1 - side][-1]["refusal"] = reason
 
 
 def no_answers_at_all(pair: Pair) -> None:
@@ -211,6 +223,23 @@ CORRUPTIONS: dict[str, tuple[Change, set[str]]] = {
     "one option more": (put("answer/probabilities/9", 0.0), {"fields_differ"}),
     "one option less": (drop("answer/probabilities/1"), {"fields_differ"}),
     "no confidence": (drop("answer/confidence"), {"fields_differ"}),
+    "no answer confidence on one question": (drop("answer/answer_confidence"), {"fields_differ"}),
+    "no action on one question": (drop("answer/action"), {"fields_differ"}),
+    "an answer without numbers on both sides": (
+        lambda pair: [put("answer", {"type": "noul"}, "refund", side)(pair) for side in (0, 1)],
+        {"missing_answer"},
+    ),
+    "a choice that is no number on both sides": (
+        lambda pair: [put("answer/choice", math.nan, "team", side)(pair) for side in (0, 1)],
+        {"not_finite", "number"},
+    ),
+    "a record of another type": (put("type", "choice"), {"category_differs"}),
+    "act logits missing on both runs": (
+        lambda pair: [no_act_logits_at_all(pair, side) for side in (0, 1)],
+        {"server_no_act_head"},
+    ),
+    "a null state that only the baseline refuses": (lambda pair: answer_null(pair, 1), {"refusal_differs"}),
+    "a null state refused for another reason": (lambda pair: answer_null(pair, 0, "INTERNAL"), {"refusal_differs"}),
     "one logit more": (lambda pair: pair.question(1, "item_3", "team")["logits"].append(0.0), {"fields_differ"}),
     "one missing answer": (drop("answer"), {"missing_answer"}),
     "an answer that is null": (put("answer", None), {"missing_answer"}),
@@ -250,8 +279,8 @@ ALLOWED: dict[str, Change] = {
     "a score off by two steps, one of its range": lambda pair: put(
         "answer/score", round(pair.question(0, "item_3", "urgency")["answer"]["score"] + 2e-4, 4)
     )(pair),
-    "no answer confidence on one side": drop("answer/answer_confidence"),
-    "no action on one side": drop("answer/action"),
+    "no answer confidence on a whole run": lambda pair: drop_everywhere(pair, "answer_confidence"),
+    "no action on a whole run": lambda pair: drop_everywhere(pair, "action"),
     "no markers on one side": drop("markers"),
     "a number that is an integer on one side": lambda pair: [
         put("answer/noul", value, "refund", side)(pair) for side, value in enumerate((1.0, 1))
@@ -300,6 +329,10 @@ def near_tie(pair: Pair, gap: float, count: int = 1) -> None:
             question = pair.question(side, f"item_{n}", "team")
             question["logits"] = [first, second, *([-60.0] * (len(question["logits"]) - 2))]
             labels = list(question["answer"]["probabilities"])
+            shares = [(1 + gap) / 2, (1 - gap) / 2]
+            question["answer"]["probabilities"] = dict.fromkeys(labels, 0.0) | dict(
+                zip(labels, shares if side == 0 else reversed(shares), strict=False)
+            )
             question["answer"]["choice"] = labels[side]
 
 
@@ -315,6 +348,23 @@ def test_a_flip_above_the_gap_fails(statistical: Pair, tiers: Tiers):
     report = gate(statistical, tiers, "f16-class")
     assert set(report.failed_rules()) == {"flip_gap"}
     assert report.worst()["flip_max_gap"]["item"] == "item_0"
+
+
+def test_a_flip_at_the_gap_fails_because_it_is_not_below(statistical: Pair, tiers: Tiers):
+    near_tie(statistical, 0.0085)
+    report = gate(statistical, tiers, "f16-class")
+    row = tiers["f16-class"].rows[0]
+    at = replace(row, bounds={**row.bounds, "flip_max_gap": report.bounds[0].value})
+    assert set(judge(*statistical.runs(), replace(tiers["f16-class"], rows=(at,)), tiers).failed_rules()) == {
+        "flip_gap"
+    }
+
+
+def test_a_flip_does_not_excuse_a_choice_that_is_not_the_largest_probability(statistical: Pair, tiers: Tiers):
+    near_tie(statistical, 0.0085)
+    for choice in ("GARBAGE", None, ["x"]):
+        statistical.question(1, "item_0", "team")["answer"]["choice"] = choice
+        assert set(gate(statistical, tiers, "f16-class").failed_rules()) == {"category_differs"}
 
 
 def test_too_many_flips_fail_however_small_their_gaps(statistical: Pair, tiers: Tiers):
@@ -336,6 +386,8 @@ def move_all(pair: Pair, amount: float) -> None:
 
 STATISTICAL: dict[str, tuple[Change, set[str]]] = {
     "a label without a flip": (swap_label, {"category_differs"}),
+    "no action on a whole run": (lambda pair: drop_everywhere(pair, "action"), {"server_answer_shape"}),
+    "probabilities beyond all sums": (lambda pair: move_all(pair, 1.7e308), {"max_dp", "mean_dp"}),
     "a large step of one probability": (add("probabilities/1", 0.51), {"max_dp"}),
     "a small step of every probability": (lambda pair: move_all(pair, 0.0021), {"mean_dp"}),
     "a NaN confidence": (put("answer/confidence", math.nan), {"not_finite"}),
@@ -382,13 +434,19 @@ def identity(side: int, path: str, value: Any) -> Change:
 STRICT_REFUSALS: dict[str, tuple[Change, str]] = {
     "another corpus": (identity(1, "corpus/sha256", "e" * 64), "different items"),
     "another subset": (identity(1, "corpus/subset", "english"), "different items"),
+    "a corpus hash that is none": (
+        lambda pair: [identity(side, "corpus/sha256", [])(pair) for side in (0, 1)],
+        "different items",
+    ),
+    "an identity of another format": (identity(1, "format", "x/1"), "candidate's identity has another format"),
+    "a model that is null": (identity(1, "model", None), "does not say which checkpoint"),
     "no corpus": (lambda pair: [identity(side, "corpus/sha256", None)(pair) for side in (0, 1)], "different items"),
     "an engine as the baseline": (identity(0, "side", "engine"), "the baseline's side is engine"),
     "a reference as the candidate": (identity(1, "side", "reference"), "the candidate's side is reference"),
     "another checkpoint": (identity(1, "model/source_sha256", "e" * 64), "another checkpoint"),
     "a GGUF without its source": (identity(1, "model/source_sha256", None), "does not say which checkpoint"),
     "half-precision weights": (identity(1, "model/weights", "F16"), "no row for F16 weights"),
-    "bf16 products": (identity(1, "activations", "bf16"), "activations is bf16"),
+    "bf16 products": (identity(1, "activations", "bf16"), "activations are bf16"),
     "a GPU": (identity(1, "device", "cuda"), "device is cuda"),
 }
 CLASS_REFUSALS: dict[str, tuple[Change, str]] = {
@@ -399,7 +457,7 @@ CLASS_REFUSALS: dict[str, tuple[Change, str]] = {
     "a reference as the baseline": (identity(0, "side", "reference"), "the baseline's side is reference"),
     "a GPU as the baseline": (identity(0, "device", "cuda"), "device is cuda"),
     "a baseline of the wrong class": (identity(0, "activations", "int8"), "baseline's activations are int8"),
-    "a candidate of another class": (identity(1, "activations", "bf16"), "activations is bf16"),
+    "a candidate of another class": (identity(1, "activations", "bf16"), "activations are bf16"),
     "quantized activations against exact ones": (identity(1, "activations", "int8"), "must run the same kernels"),
     "unknown weights": (identity(1, "model/weights", "Q4_K"), "no row for Q4_K weights"),
 }

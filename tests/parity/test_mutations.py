@@ -21,6 +21,7 @@ from layactl.core import calibration, encoder, rope, tokenizer
 from layactl.core.model_shape import EncoderShape, ModelShape
 from layactl.engine import decider, request
 from layactl.gguf_file.laya_dialect import MappedWeights
+from layactl.kernels import reference
 from layactl.layouts.interface import StateTokens
 from layactl.layouts.laya import LayaLayout, answer, head, prompt, question
 
@@ -65,16 +66,16 @@ def interleaved_rope(patch: pytest.MonkeyPatch) -> None:
 
 def exclusive_window(patch: pytest.MonkeyPatch) -> None:
     """abs(i - j) < half instead of <=."""
-    original = encoder._window_mask
-    patch.setattr(encoder, "_window_mask", lambda tokens, half: original(tokens, half - 1))
+    original = reference.window_mask
+    patch.setattr(reference, "window_mask", lambda tokens, half: original(tokens, half - 1))
 
 
 def no_window(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(encoder, "_window_mask", lambda tokens, half: None)
+    patch.setattr(reference, "window_mask", lambda tokens, half: None)
 
 
 def causal(patch: pytest.MonkeyPatch) -> None:
-    _patch_torch(patch, encoder, scaled_dot_product_attention=lambda attend: partial(_causal, attend))
+    _patch_torch(patch, reference, scaled_dot_product_attention=lambda attend: partial(_causal, attend))
 
 
 def _causal(attend: Callable[..., Any], *tensors: Any, attn_mask: Any) -> Any:
@@ -121,16 +122,17 @@ def swapped_geglu_halves(patch: pytest.MonkeyPatch) -> None:
 
 
 def tanh_gelu(patch: pytest.MonkeyPatch) -> None:
-    _patch_torch(patch, encoder, gelu=lambda gelu: partial(gelu, approximate="tanh"))
+    _patch_torch(patch, reference, gelu=lambda gelu: partial(gelu, approximate="tanh"))
 
 
 # -- the head -------------------------------------------------------------------------------------------------------
 
 
 def gelu_head(patch: pytest.MonkeyPatch) -> None:
+    from torch import Tensor
     from torch.nn.functional import gelu
 
-    _patch_torch(patch, head, relu=lambda relu: gelu)
+    patch.setattr(Tensor, "relu_", lambda x: gelu(x))
 
 
 def tanh_gelu_scorer(patch: pytest.MonkeyPatch) -> None:
@@ -140,9 +142,9 @@ def tanh_gelu_scorer(patch: pytest.MonkeyPatch) -> None:
 def encoder_heads_in_the_head(patch: pytest.MonkeyPatch) -> None:
     original = LayaLayout.build_head
 
-    def build(self: LayaLayout, weights: Any, shape: ModelShape, make_linear: Any) -> Any:
+    def build(self: LayaLayout, weights: Any, shape: ModelShape, kernels: Any) -> Any:
         same = SimpleNamespace(**asdict(shape.head), heads=shape.encoder.heads)
-        return original(self, weights, replace(shape, head=same), make_linear)
+        return original(self, weights, replace(shape, head=same), kernels)
 
     patch.setattr(LayaLayout, "build_head", build)
 
@@ -345,7 +347,7 @@ def test_a_mutation_fails_its_check(
 ) -> None:
     path = gguf_of(family, "f32")
     mutate(monkeypatch)
-    comparison = Comparison(layactl.load(path)).compare_texts(goldens[family].texts)
+    comparison = Comparison(layactl.load(path, kernels="reference")).compare_texts(goldens[family].texts)
     for case, outcome in goldens[family].requests:
         if comparison.failed()[check]:
             break
@@ -357,13 +359,16 @@ def test_a_mutation_fails_its_check(
 def test_without_a_mutation_no_check_fails(
     family: str, goldens: dict[str, Golden], gguf_of: Callable[[str, str], Path]
 ) -> None:
-    assert Comparison(layactl.load(gguf_of(family, "f32"))).compare_golden(goldens[family]).failed() == {}
+    assert (
+        Comparison(layactl.load(gguf_of(family, "f32"), kernels="reference")).compare_golden(goldens[family]).failed()
+        == {}
+    )
 
 
 def _patch_torch(patch: pytest.MonkeyPatch, module: Any, **changes: Callable[[Any], Any]) -> None:
     """Give one module other functions than torch.nn.functional's, made of those."""
     functional = module.F
-    names = ("layer_norm", "scaled_dot_product_attention", "gelu", "relu", "pad")
+    names = ("layer_norm", "linear", "scaled_dot_product_attention", "gelu", "pad")
     functions = {name: getattr(functional, name) for name in names}
     changed = {name: change(functions[name]) for name, change in changes.items()}
     patch.setattr(module, "F", SimpleNamespace(**functions | changed))

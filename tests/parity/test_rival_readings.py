@@ -74,7 +74,7 @@ def test_a_rival_reading_fails_strict_by_far(
     path = gguf_of(family, "f32")
     mutate, margin = RIVALS[name]
     mutate(monkeypatch)
-    rival = layactl.load(path)
+    rival = layactl.load(path, kernels="reference")
     pair = Pair(tmp_path, right[family], REFERENCE, ENGINE)
     pair.records[1] = [copy.deepcopy(engine_record(rival, item)) for item in chosen]
     tiers = read_tiers(shipped("tiers.json"))

@@ -71,6 +71,10 @@ MALFORMED: dict[str, tuple[Edit, str]] = {
     ),
     "a pair as text": (lambda c: row(c).update(pairs=["a"]), "pairs[0] must be an object"),
     "weights as text": (lambda c: row(c).update(weights="F16"), "weights must be a list"),
+    "a row in the shadow of another": (
+        lambda c: c["tiers"]["f16-class"]["rows"].append({**row(c), "weights": ["BF16", "F16"]}),
+        "rows[2] is for runs that another row is for: F16/F32/Q8_0 weights",
+    ),
     "an unknown known difference": (
         lambda c: c["tiers"]["f16-class"].update(known_differences=["anything"]),
         "known_differences holds 'anything'",
@@ -104,7 +108,18 @@ PUBLISHED_EDITS: dict[str, tuple[Edit, str]] = {
     "a narrower error": (lambda c: row(c, "strict-f32").update(max_abs_error=1e-5), "strict-f32: the published rows"),
     "more weights": (lambda c: row(c, "strict-f32").update(weights=["F32", "F16"]), "strict-f32: the published rows"),
     "a row less": (lambda c: c["tiers"]["f16-class"]["rows"].pop(), "f16-class: the published rows were edited"),
-    "a tier less": (lambda c: c["tiers"].pop("strict-f32"), "strict-f32: the published rows were edited"),
+    "a tier less": (lambda c: c["tiers"].pop("strict-f32"), "strict-f32: the published tier is gone"),
+    "more known differences": (
+        lambda c: c["tiers"]["strict-f32"].update(known_differences=["server_no_act_head"]),
+        "strict-f32: the published known_differences were edited",
+    ),
+    "any baseline": (lambda c: c["tiers"]["strict-f32"].update(baseline={}), "strict-f32: the published baseline was"),
+    "any candidate": (lambda c: c["tiers"]["f16-class"].update(candidate={}), "f16-class: the published candidate was"),
+    "the same model only": (
+        lambda c: c["tiers"]["strict-f32"].update(same="model"),
+        "strict-f32: the published same was",
+    ),
+    "another citation": (lambda c: row(c).update(citation="me"), "f16-class: the published rows were edited"),
     "a row nobody published": (
         lambda c: c["tiers"].update(own={**c["tiers"]["f16-class"]}),
         "own, F16/F32/Q8_0 weights, f32/f16 activations: nobody published this row",
@@ -183,6 +198,18 @@ def test_a_pair_of_two_models_derives_nothing(bf16_pair: Pair):
     bf16_pair.runs()
     tiers = read_tiers(shipped("tiers.json"))
     with pytest.raises(InputError, match="is no pair of bf16-class: the runs used different files"):
+        row_from_pairs(tiers["bf16-class"], tiers, [("baseline.jsonl", "candidate.jsonl")], bf16_pair.folder)
+
+
+def test_a_run_compared_with_itself_or_without_act_logits_derives_nothing(bf16_pair: Pair):
+    tiers = read_tiers(shipped("tiers.json"))
+    bf16_pair.runs()
+    with pytest.raises(InputError, match="is compared with itself"):
+        row_from_pairs(tiers["bf16-class"], tiers, [("baseline.jsonl", "baseline.jsonl")], bf16_pair.folder)
+    for question in bf16_pair.questions(1):
+        del question["act_logits"]
+    bf16_pair.runs()
+    with pytest.raises(InputError, match="has no act logits"):
         row_from_pairs(tiers["bf16-class"], tiers, [("baseline.jsonl", "candidate.jsonl")], bf16_pair.folder)
 
 

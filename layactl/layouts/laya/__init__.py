@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from layactl.layouts.laya import answer, prompt, question
 
 if TYPE_CHECKING:
+    from layactl.core.arithmetic import Kernels
     from layactl.core.decision_spec import DecisionSpec
     from layactl.core.model_shape import Limits, ModelShape
     from layactl.core.tokenizer import Tokenizer
-    from layactl.core.weights import MakeLinear, Weights
+    from layactl.core.weights import Weights
     from layactl.layouts.interface import Head, Question, RawOutput, StateTokens, TokenSequence
 
 
@@ -28,10 +29,10 @@ class LayaLayout:
     def render(self, tokenizer: Tokenizer, state: StateTokens, item: Question, limits: Limits) -> TokenSequence:
         return prompt.build_sequence(tokenizer, state, item, limits)
 
-    def build_head(self, weights: Weights, shape: ModelShape, make_linear: MakeLinear) -> Head:
+    def build_head(self, weights: Weights, shape: ModelShape, kernels: Kernels) -> Head:
         from layactl.layouts.laya.head import LayaHead
 
-        return LayaHead(weights, shape.head, make_linear)
+        return LayaHead(weights, shape.head, kernels)
 
     def answer(self, item: Question, output: RawOutput, spec: DecisionSpec) -> dict[str, Any]:
         return answer.typed_answer(item, output, spec)

@@ -6,71 +6,94 @@ Pre-norm transformer layers without RoPE or window, ReLU in their MLP, LayerNorm
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
 
+from layactl.core.arithmetic import AttentionWeights, Kernels, Linear
 from layactl.core.encoder import Observe, unobserved
 from layactl.core.model_shape import HeadShape
 from layactl.core.tensor_table import HEAD_LAYER, TYPE_EMBEDDINGS
-from layactl.core.weights import Linear, MakeLinear, Weights
+from layactl.core.weights import Weights
 from layactl.layouts.interface import RawOutput, TokenSequence
 
 _EPS = 1e-5
 
 
 class LayaHead:
-    """Callable: hidden states (T, d) float32 and their sequence -> RawOutput.
+    """Callable: hidden states (T, d) float32, which it may change, and their sequences -> a RawOutput each.
 
-    observe: shown the nodes "type_embedding" (the states with it added) and "head.N" after layer N.
+    observe: shown the nodes "type_embedding" (the states with it added) and "head.N" after layer N; of the last layer
+    possibly only the rows that are read, position 0 and the markers of each sequence.
     """
 
-    def __init__(self, weights: Weights, shape: HeadShape, make_linear: MakeLinear) -> None:
+    def __init__(self, weights: Weights, shape: HeadShape, kernels: Kernels) -> None:
+        self._whole = kernels.whole_sequences
         self._type_embeddings = torch.from_numpy(weights[TYPE_EMBEDDINGS])  # (types, d)
-        self._layers = [
-            _HeadLayer(weights, HEAD_LAYER.format(n=n), shape.heads, make_linear) for n in range(shape.layers)
-        ]
+        self._layers = [_HeadLayer(weights, HEAD_LAYER.format(n=n), shape.heads, kernels) for n in range(shape.layers)]
         self._scorer_norm = _norm(weights, "scorer.0")
-        self._scorer_hidden = _dense(weights, "scorer.1", make_linear)
-        self._scorer_out = _dense(weights, "scorer.3", make_linear)
+        self._scorer_hidden = _dense(weights, "scorer.1", kernels)
+        self._scorer_out = _dense(weights, "scorer.3", kernels)
         self._act = None
         if shape.act_classes:
-            self._act = _dense(weights, "act_head.0", make_linear), _dense(weights, "act_head.2", make_linear)
+            self._act = _dense(weights, "act_head.0", kernels), _dense(weights, "act_head.2", kernels)
 
-    def __call__(self, hidden: torch.Tensor, sequence: TokenSequence, observe: Observe = unobserved) -> RawOutput:
-        hidden = hidden + self._type_embeddings[sequence.type_id]
+    def __call__(
+        self, hidden: torch.Tensor, sequences: Sequence[TokenSequence], observe: Observe = unobserved
+    ) -> list[RawOutput]:
+        lengths = [len(sequence.ids) for sequence in sequences]
+        starts = accumulate(lengths, initial=0)
+        read = [[start + n for n in (0, *sequence.markers)] for start, sequence in zip(starts, sequences, strict=False)]
+        for part, sequence in zip(torch.split(hidden, lengths), sequences, strict=True):
+            part += self._type_embeddings[sequence.type_id]
         observe("type_embedding", hidden)
+        rows = [row for part in read for row in part]
+        compact = False
         for n, layer in enumerate(self._layers):
-            hidden = layer(hidden)
+            compact = n == len(self._layers) - 1 and not self._whole
+            hidden = layer(hidden, lengths, rows if compact else None)
             observe(f"head.{n}", hidden)
-        marked = _layer_norm(hidden[sequence.markers], self._scorer_norm)  # (K, d)
+        if not compact:
+            hidden = hidden[rows]
+        return [self._output(part) for part in torch.split(hidden, [len(part) for part in read])]
+
+    def _output(self, read: torch.Tensor) -> RawOutput:
+        """read: (1 + K, d), the states of position 0 and of the K markers."""
+        marked = _layer_norm(read[1:], self._scorer_norm)  # (K, d)
         logits = self._scorer_out(F.gelu(self._scorer_hidden(marked))).squeeze(-1)  # (K,)
         act_logits = None
         if self._act is not None:
             first, second = self._act
-            features = torch.cat([hidden[0], _act_features(logits)]).unsqueeze(0)  # (1, d + 4)
+            features = torch.cat([read[0], _act_features(logits)]).unsqueeze(0)  # (1, d + 4)
             act_logits = second(F.gelu(first(features))).squeeze(0).tolist()
         return RawOutput(logits=logits.tolist(), act_logits=act_logits)
 
 
 class _HeadLayer:
-    def __init__(self, weights: Weights, prefix: str, heads: int, make_linear: MakeLinear) -> None:
-        self._heads = heads
-        self._norm1 = _norm(weights, prefix + "norm1")
-        in_proj = prefix + "self_attn.in_proj"
-        self._qkv = make_linear(weights[in_proj + "_weight"], weights[in_proj + "_bias"])
-        self._out = _dense(weights, prefix + "self_attn.out_proj", make_linear)
-        self._norm2 = _norm(weights, prefix + "norm2")
-        self._up = _dense(weights, prefix + "linear1", make_linear)
-        self._down = _dense(weights, prefix + "linear2", make_linear)
+    """(T, d) -> the same after one layer, or with `rows` only those rows of it."""
 
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        tokens, width = hidden.shape
-        qkv = self._qkv(_layer_norm(hidden, self._norm1))  # (T, 3d)
-        query, key, value = qkv.view(tokens, 3, self._heads, -1).permute(1, 2, 0, 3).unsqueeze(1)  # 3 x (1, H, T, d/H)
-        attended = F.scaled_dot_product_attention(query, key, value)
-        hidden = hidden + self._out(attended.squeeze(0).transpose(0, 1).reshape(tokens, width))
-        return hidden + self._down(F.relu(self._up(_layer_norm(hidden, self._norm2))))
+    def __init__(self, weights: Weights, prefix: str, heads: int, kernels: Kernels) -> None:
+        self._norm1 = _norm(weights, prefix + "norm1")
+        projection, out = prefix + "self_attn.in_proj", prefix + "self_attn.out_proj"
+        self._attention = kernels.make_attention(
+            AttentionWeights(
+                weights[projection + "_weight"],
+                weights[projection + "_bias"],
+                weights[out + ".weight"],
+                weights[out + ".bias"],
+            ),
+            heads,
+        )
+        self._norm2 = _norm(weights, prefix + "norm2")
+        self._up = _dense(weights, prefix + "linear1", kernels)
+        self._down = _dense(weights, prefix + "linear2", kernels)
+
+    def __call__(self, hidden: torch.Tensor, lengths: Sequence[int], rows: Sequence[int] | None) -> torch.Tensor:
+        attended = self._attention(_layer_norm(hidden, self._norm1), lengths, rows)
+        hidden = (hidden if rows is None else hidden[rows]) + attended
+        return hidden + self._down(self._up(_layer_norm(hidden, self._norm2)).relu_())
 
 
 def _act_features(logits: torch.Tensor) -> torch.Tensor:
@@ -82,8 +105,8 @@ def _act_features(logits: torch.Tensor) -> torch.Tensor:
     return torch.stack([top[0], top[0] - top[1], entropy, torch.tensor(count / 255.0)])
 
 
-def _dense(weights: Weights, name: str, make_linear: MakeLinear) -> Linear:
-    return make_linear(weights[name + ".weight"], weights[name + ".bias"])
+def _dense(weights: Weights, name: str, kernels: Kernels) -> Linear:
+    return kernels.make_linear(weights[name + ".weight"], weights[name + ".bias"])
 
 
 def _norm(weights: Weights, name: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,94 @@
+"""Attention that costs what it needs: a window as bands of rows, each against the keys that it can see."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+# Rows of a band. All are multiplied with BAND + 2 * half_window keys, so a much larger band wastes work, and of smaller
+# ones there are more to start.
+BAND = 32
+_KEPT_MASKS = 16
+
+
+def attend(query_key: torch.Tensor, value: torch.Tensor, half_window: int | None, masks: BandMasks) -> torch.Tensor:
+    """One sequence's queries and keys (T, 2, H, d/H), turned already, and values (T, H, d/H) -> (T, d) in the values'
+    type, in which the products are made.
+    """
+    tokens = len(value)
+    if half_window is None or tokens <= BAND + 2 * half_window:
+        query, key = query_key.to(value.dtype).permute(1, 2, 0, 3).unsqueeze(1)  # 2 x (1, H, T, d/H)
+        mask = None if half_window is None else masks.whole(tokens, half_window, value.dtype)
+        attended = F.scaled_dot_product_attention(query, key, value.transpose(0, 1).unsqueeze(0), attn_mask=mask)
+        return attended.squeeze(0).transpose(0, 1).reshape(tokens, -1)
+    return _attend_in_bands(query_key, value, half_window, masks.bands(tokens, half_window, value.dtype))
+
+
+def attend_rows(query_key: torch.Tensor, value: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    """The rows of `attend` without a window: (len(rows), d)."""
+    query = query_key[:, 0][list(rows)].to(value.dtype).transpose(0, 1).unsqueeze(0)  # (1, H, R, d/H)
+    key = query_key[:, 1].to(value.dtype).transpose(0, 1).unsqueeze(0)  # (1, H, T, d/H)
+    attended = F.scaled_dot_product_attention(query, key, value.transpose(0, 1).unsqueeze(0))
+    return attended.squeeze(0).transpose(0, 1).reshape(len(rows), -1)
+
+
+def _attend_in_bands(
+    query_key: torch.Tensor, value: torch.Tensor, half_window: int, mask: torch.Tensor
+) -> torch.Tensor:
+    """Bands of BAND rows are the batch of one attention call; their keys and values are overlapping views."""
+    tokens, heads, width = value.shape
+    bands = -(-tokens // BAND)
+    keys = BAND + 2 * half_window
+    length = bands * BAND + 2 * half_window
+    # Room on both sides, so that every band sees as many keys; the mask hides what is none.
+    padded = value.new_empty((3, heads, length, width))
+    padded[:, :, :half_window] = 0
+    padded[:, :, half_window + tokens :] = 0
+    padded[:2, :, half_window : half_window + tokens] = query_key.permute(1, 2, 0, 3)
+    padded[2, :, half_window : half_window + tokens] = value.transpose(0, 1)
+    query = padded[0, :, half_window : half_window + bands * BAND].view(heads, bands, BAND, width).transpose(0, 1)
+    strides = (BAND * width, length * width, width, 1)
+    key, values = (
+        padded.as_strided((bands, heads, keys, width), strides, part * heads * length * width) for part in (1, 2)
+    )
+    attended = F.scaled_dot_product_attention(query, key, values, attn_mask=mask)  # (bands, H, BAND, d/H)
+    return attended.transpose(1, 2).reshape(bands * BAND, heads * width)[:tokens]
+
+
+class BandMasks:
+    """Additive masks (0 or -inf) by length, the last few kept: most requests of a process are of few lengths."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, int, int, torch.dtype], torch.Tensor] = OrderedDict()
+
+    def whole(self, tokens: int, half_window: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """(T, T); None where every token sees every other."""
+        if tokens - 1 <= half_window:
+            return None
+        position = torch.arange(tokens)
+        visible = (position[:, None] - position[None, :]).abs() <= half_window
+        return self._get(("whole", tokens, half_window, dtype), visible)
+
+    def bands(self, tokens: int, half_window: int, dtype: torch.dtype) -> torch.Tensor:
+        """(bands, 1, BAND, BAND + 2 half_window)."""
+        name = ("bands", tokens, half_window, dtype)
+        if (kept := self._kept.get(name)) is not None:
+            return kept
+        bands = -(-tokens // BAND)
+        query = torch.arange(bands * BAND).view(bands, BAND, 1)
+        first = (torch.arange(bands) * BAND - half_window)[:, None, None]
+        key = first + torch.arange(BAND + 2 * half_window)
+        visible = ((query - key).abs() <= half_window) & (key >= 0) & (key < tokens)
+        # A row behind the end is thrown away, but a row that sees nothing would be NaN.
+        return self._get(name, (visible | (query >= tokens)).unsqueeze(1))
+
+    def _get(self, name: tuple[str, int, int, torch.dtype], visible: torch.Tensor) -> torch.Tensor:
+        mask = torch.zeros(visible.shape, dtype=name[3]).masked_fill_(~visible, -math.inf)
+        self._kept[name] = mask
+        while len(self._kept) > _KEPT_MASKS:
+            self._kept.popitem(last=False)
+        return mask

@@ -1,0 +1,93 @@
+"""oneDNN products with weights packed once, RoPE and sums in place, windows in bands, last rows only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from layactl.core.arithmetic import Attention, AttentionWeights, Linear
+from layactl.core.rope import Rope, pairs_side_by_side
+from layactl.core.weights import FloatArray
+from layactl.kernels.attention import BandMasks, attend, attend_rows
+
+# For how many rows the packed form is laid out: any multiple of a register block does, 1 is slow for all others.
+_ROWS_HINT = 256
+
+
+class OneDnnKernels:
+    """Implements `core.arithmetic.Kernels` in float32: the products' operands are not rounded."""
+
+    name = "onednn"
+    precision = "f32"
+    whole_sequences = False
+    _operand = torch.float32
+
+    def __init__(self) -> None:
+        self._masks = BandMasks()
+
+    def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
+        product = self._product(weight, bias)
+        return lambda x: product(x.to(self._operand)).float()
+
+    def _product(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
+        """(T, in) -> (T, out), both in the operands' type."""
+        packed = torch.ops.mkldnn._reorder_linear_weight(torch.from_numpy(weight).to(self._operand), _ROWS_HINT)
+        bias_tensor = None if bias is None else torch.from_numpy(bias).to(self._operand)
+        run = torch.ops.mkldnn._linear_pointwise
+        return lambda x: run(x, packed, bias_tensor, "none", [], "")
+
+    def make_attention(
+        self, weights: AttentionWeights, heads: int, rope: Rope | None = None, half_window: int | None = None
+    ) -> Attention:
+        qkv_weight = weights.qkv if rope is None else _with_pairs_side_by_side(weights.qkv, heads)
+        project = self._product(qkv_weight, weights.qkv_bias)
+        out = self._product(weights.out, weights.out_bias)
+        masks = self._masks
+
+        def run(x: torch.Tensor, lengths: Sequence[int], rows: Sequence[int] | None = None) -> torch.Tensor:
+            tokens, width = x.shape
+            qkv = project(x.to(self._operand)).view(tokens, 3, heads, width // heads)
+            parts, start = [], 0
+            for part in torch.split(qkv, list(lengths)):
+                query_key, value = part[:, :2], part[:, 2]
+                if rope is not None:
+                    # In place where they are float32 already.
+                    query_key = rope.rotate_pairs_(query_key.float())
+                if rows is None:
+                    parts.append(attend(query_key, value, half_window, masks))
+                else:
+                    end = start + len(part)
+                    parts.append(attend_rows(query_key, value, [row - start for row in rows if start <= row < end]))
+                    start = end
+            return out(parts[0] if len(parts) == 1 else torch.cat(parts))
+
+        return run
+
+    def make_gated_mlp(self, up: FloatArray, down: FloatArray) -> Linear:
+        half = len(up) // 2
+        # Apart, so that both results lie together in memory.
+        inner, gate = self._product(up[:half], None), self._product(up[half:], None)
+        contract = self._product(down, None)
+
+        def mlp(x: torch.Tensor) -> torch.Tensor:
+            x = x.to(self._operand)
+            return contract(torch.ops.aten.gelu_(inner(x)).mul_(gate(x)))
+
+        return mlp
+
+
+class OneDnnBf16Kernels(OneDnnKernels):
+    """Operands of the products in bfloat16, their sums in float32; residual stream, norms and softmax in float32."""
+
+    name = "onednn-bf16"
+    precision = "bf16"
+    _operand = torch.bfloat16
+
+
+def _with_pairs_side_by_side(qkv: FloatArray, heads: int) -> FloatArray:
+    """The rows of query and key in the order that `Rope.rotate_pairs_` wants, (3d, d)."""
+    width = qkv.shape[1]
+    by_head = qkv.reshape(3, heads, -1, width).copy()
+    by_head[:2] = by_head[:2, :, pairs_side_by_side(by_head.shape[2])]
+    return by_head.reshape(-1, width)

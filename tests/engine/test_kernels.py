@@ -1,0 +1,196 @@
+"""Kernels: each block of the forward pass against its plain form in double, and the choice among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import layactl
+from layactl.core.arithmetic import AttentionWeights, Kernels
+from layactl.core.rope import Rope
+from layactl.errors import ModelLoadError
+from layactl.kernels import choose, probe
+from layactl.kernels.attention import BAND
+from layactl.kernels.onednn import OneDnnBf16Kernels, OneDnnKernels
+from layactl.kernels.reference import ReferenceKernels
+
+WIDTH, HEADS, HALF_WINDOW = 48, 3, 8
+# Measured: 6e-7 and 7e-3.
+TOLERANCE = {"f32": 5e-6, "bf16": 3e-2}
+KERNELS: dict[str, Callable[[], Kernels]] = {
+    "reference": ReferenceKernels,
+    "onednn": OneDnnKernels,
+    "onednn-bf16": OneDnnBf16Kernels,
+}
+
+
+@pytest.fixture(params=KERNELS)
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    return KERNELS[request.param]()
+
+
+@pytest.fixture(autouse=True)
+def without_gradients() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def random(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def error(found: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((found.double() - exact).abs().max() / exact.abs().max())
+
+
+def attention_weights(bias: bool) -> AttentionWeights:
+    scale = np.float32(WIDTH**-0.5)
+    return AttentionWeights(
+        random(3 * WIDTH, WIDTH, seed=1) * scale * 2,
+        random(3 * WIDTH, seed=2) if bias else None,
+        random(WIDTH, WIDTH, seed=3) * scale,
+        random(WIDTH, seed=4) if bias else None,
+    )
+
+
+def plain_attention(
+    x: torch.Tensor, weights: AttentionWeights, rope: Rope | None, half_window: int | None
+) -> torch.Tensor:
+    """One sequence, in double, with a mask over the whole square."""
+
+    def dense(x: torch.Tensor, weight: Any, bias: Any) -> torch.Tensor:
+        return F.linear(x, torch.from_numpy(weight).double(), None if bias is None else torch.from_numpy(bias).double())
+
+    tokens = len(x)
+    qkv = dense(x.double(), weights.qkv, weights.qkv_bias).view(tokens, 3, HEADS, WIDTH // HEADS)
+    query, key, value = qkv.permute(1, 2, 0, 3)
+    if rope is not None:
+        query, key = rope.rotate(query), rope.rotate(key)
+    scores = query @ key.transpose(1, 2) / (WIDTH // HEADS) ** 0.5
+    if half_window is not None:
+        position = torch.arange(tokens)
+        scores = scores.masked_fill((position[:, None] - position).abs() > half_window, float("-inf"))
+    attended = (scores.softmax(-1) @ value).transpose(0, 1).reshape(tokens, WIDTH)
+    return dense(attended, weights.out, weights.out_bias)
+
+
+# Around the window, around a band, and past several: where the last band is one row, whole, or one row short.
+LENGTHS = (1, 2, HALF_WINDOW, HALF_WINDOW + 1, BAND, BAND + 2 * HALF_WINDOW, BAND + 2 * HALF_WINDOW + 1, 2 * BAND + 1)
+
+
+@pytest.mark.parametrize("tokens", [*LENGTHS, 3 * BAND, 4 * BAND - 1, 150])
+@pytest.mark.parametrize("half_window", [HALF_WINDOW, None])
+@pytest.mark.parametrize("turned", [True, False])
+def test_attention_is_the_plain_one(tokens: int, half_window: int | None, turned: bool, kernels: Kernels):
+    rope = Rope(10_000.0, WIDTH // HEADS) if turned else None
+    weights, x = attention_weights(bias=not turned), torch.from_numpy(random(tokens, WIDTH))
+    before = x.clone()
+    found = kernels.make_attention(weights, HEADS, rope, half_window)(x, [tokens])
+    assert error(found, plain_attention(x, weights, rope, half_window)) < TOLERANCE[kernels.precision]
+    assert torch.equal(x, before)
+
+
+def test_sequences_behind_each_other_do_not_see_each_other(kernels: Kernels):
+    weights, rope, lengths = attention_weights(bias=False), Rope(10_000.0, WIDTH // HEADS), [5, 70, 1, 33]
+    attention = kernels.make_attention(weights, HEADS, rope, HALF_WINDOW)
+    x = torch.from_numpy(random(sum(lengths), WIDTH))
+    exact = torch.cat([plain_attention(part, weights, rope, HALF_WINDOW) for part in x.split(lengths)])
+    assert error(attention(x, lengths), exact) < TOLERANCE[kernels.precision]
+
+
+def test_chosen_rows_are_rows_of_the_whole(kernels: Kernels):
+    weights, lengths = attention_weights(bias=True), [9, 40]
+    attention = kernels.make_attention(weights, HEADS)
+    x, rows = torch.from_numpy(random(49, WIDTH)), [0, 3, 8, 9, 9 + 39]
+    whole = torch.cat([plain_attention(part, weights, None, None) for part in x.split(lengths)])
+    found = attention(x, lengths, rows)
+    assert found.shape == (5, WIDTH)
+    assert error(found, whole[rows]) < TOLERANCE[kernels.precision]
+
+
+def test_the_gated_mlp_is_the_plain_one(kernels: Kernels):
+    up, down, x = random(2 * 56, WIDTH, seed=1), random(WIDTH, 56, seed=2), torch.from_numpy(random(37, WIDTH))
+    inner, gate = F.linear(x.double(), torch.from_numpy(up).double()).chunk(2, dim=-1)
+    exact = F.linear(F.gelu(inner) * gate, torch.from_numpy(down).double())
+    assert error(kernels.make_gated_mlp(up, down)(x), exact) < TOLERANCE[kernels.precision]
+
+
+# -- choosing ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_kernel_here_passes_its_probe(kernels: Kernels):
+    assert probe.flaw(kernels) is None
+
+
+class Broken(ReferenceKernels):
+    """Adds to the last output of a product what a wrong last register block would."""
+
+    def make_linear(self, weight: Any, bias: Any) -> Any:
+        product = super().make_linear(weight, bias)
+
+        def run(x: torch.Tensor) -> torch.Tensor:
+            out = product(x).clone()
+            out[-1, -1] += 0.5
+            return out
+
+        return run
+
+
+class Absent(ReferenceKernels):
+    def make_linear(self, weight: Any, bias: Any) -> Any:
+        raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_reorder_linear_weight'")
+
+
+class NotANumber(ReferenceKernels):
+    def make_linear(self, weight: Any, bias: Any) -> Any:
+        return lambda x: torch.full((len(x), len(weight)), float("nan"))
+
+
+FLAWED = {
+    "wrong": (Broken, "their products are off by"),
+    "not there": (Absent, "torch cannot run them here"),
+    "not finite": (NotANumber, "off by nan"),
+}
+
+
+@pytest.mark.parametrize("name", FLAWED)
+def test_a_flawed_kernel_is_not_chosen_and_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch):
+    make, fragment = FLAWED[name]
+    monkeypatch.setitem(choose._HERE, "onednn", make)
+    chosen, _ = choose.choose_kernels("auto")
+    assert type(chosen) is ReferenceKernels
+    with pytest.raises(ModelLoadError) as error:
+        choose.choose_kernels("auto", "onednn")
+    assert fragment in error.value.message
+
+
+def test_auto_takes_the_fastest_exact_one():
+    assert choose.choose_kernels("auto")[0].name == "onednn"
+
+
+def test_products_of_lowered_precision_are_refused():
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        if probe.flaw(ReferenceKernels()) is None:
+            pytest.skip("this CPU multiplies float32 exactly whatever torch is told")
+        with pytest.raises(ModelLoadError, match="does not multiply float32 matrices exactly"):
+            choose.choose_kernels("auto")
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+# -- the whole model --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["onednn", "onednn-bf16"])
+def test_answers_say_which_kernels_made_them(name: str, gguf_for: Callable[..., Path]):
+    model = layactl.load(gguf_for("tiny-english"), kernels=name)
+    runtime = model.decide("text", {"q": {"type": "noul", "instructions": "Is it?"}})["runtime"]
+    assert (runtime["kernels"], runtime["precision"]) == (name, "bf16" if name.endswith("bf16") else "f32")
