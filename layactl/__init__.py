@@ -25,6 +25,7 @@ def load(
     *,
     spec: str | Path | None = None,
     kernels: str | None = None,
+    plan: str | None = None,
     threads: int | None = None,
     outtype: str = "f16",
     cache_dir: str | Path | None = None,
@@ -34,7 +35,9 @@ def load(
 
     path: a GGUF file, or a checkpoint folder, which is converted once into the cache and loaded from there.
     spec: a decision.spec file that replaces the model's own as a whole.
-    kernels: how products are computed, instead of what the spec says ("auto").
+    kernels: how products are computed, instead of what the spec says ("auto"): "onednn" (exact float32, what "auto"
+    takes where it works), "onednn-bf16", "reference".
+    plan: "sequential" or "packed", instead of the spec's; the router is always sequential.
     threads: CPU threads of the forward pass, for the whole process (torch has one pool); default: torch's own.
     outtype, cache_dir: for a folder: weight type of its conversion ("f16" or "f32") and where conversions are kept.
     max_len: for a file that stores none (the llama.cpp dialect): tokens of a sequence; default: its context length.
@@ -54,6 +57,7 @@ def load(
         spec_file=Path(spec) if spec else None,
         kernels=kernels,
         max_len=max_len,
+        plan=plan,
     )
 
 

@@ -26,6 +26,7 @@ FAMILIES = ("tiny-multilingual", "tiny-english")
 
 # For models this small a pool of threads costs more than it brings, here and in the processes the tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("LAYACTL_THREADS", os.environ["OMP_NUM_THREADS"])
 # The same examples in every run, so that a failure is never a matter of luck.
 settings.register_profile("layactl", derandomize=True, database=None, deadline=None)
 settings.load_profile("layactl")

@@ -20,6 +20,7 @@ from layactl.cli.options import (
     KernelsOption,
     MaxLenOption,
     ModelOption,
+    PlanOption,
     QuietOption,
     RoundOption,
     SpecOption,
@@ -62,6 +63,7 @@ def decide_command(
     threads: ThreadsOption = None,
     spec: SpecOption = None,
     kernels: KernelsOption = None,
+    plan: PlanOption = None,
     debug: Annotated[bool, typer.Option("--debug", help="Add logits, token ids and markers to each answer.")] = False,
     jsonl: Annotated[
         str | None,
@@ -87,7 +89,9 @@ def decide_command(
     from layactl.decide.jsonl import LineOptions
     from layactl.reporting.record_stream import refuse_inputs
 
-    choice = ModelChoice(model, outtype, cache_dir, threads, spec, kernels, quiet, max_len)
+    choice = ModelChoice(
+        model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, plan.value if plan else None
+    )
     asked = gather_questions(questions, ask or [], preset or [])
     options = LineOptions(asked or None, truncation.value, debug, digits, allow_uncalibrated)
     if jsonl is None:

@@ -27,6 +27,7 @@ class ModelChoice:
     kernels: str | None = None
     quiet: bool = False
     max_len: int | None = None
+    plan: str | None = None
 
     def resolve(self) -> ResolvedModel:
         """Open the GGUF behind -m, converting a checkpoint folder on its first use."""
@@ -48,14 +49,19 @@ class ModelChoice:
     def load(self, resolved: ResolvedModel) -> Model:
         """Load it, and say what the user should know about the file."""
         from layactl.engine.model import Model
+        from layactl.engine.threads import command_threads
 
+        threads, notes = command_threads(self.threads)
+        for message in notes:
+            note(message, self.quiet)
         model = Model.from_gguf(
             resolved.file,
             name=resolved.name,
-            threads=self.threads,
+            threads=threads,
             spec_file=self.spec,
             kernels=self.kernels,
             max_len=self.max_len,
+            plan=self.plan,
         )
         for message in model.notes:
             note(message, self.quiet)

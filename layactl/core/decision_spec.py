@@ -23,11 +23,16 @@ ROUTER_QUESTION: Mapping[str, Any] = {
 }
 
 
+# The questions of a request one by one, or concatenated (specification, Plans).
+SEQUENTIAL, PACKED = "sequential", "packed"
+PLANS = (SEQUENTIAL, PACKED)
+
+
 @dataclass(frozen=True)
 class PlanSpec:
     """How the calibration's logits were computed; None where the spec leaves it to the engine."""
 
-    name: str = "sequential"
+    name: str = SEQUENTIAL
     kernels: str = "auto"
     recipe: str | None = None
     n_threads: int | None = None

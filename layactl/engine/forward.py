@@ -1,40 +1,51 @@
-"""Sequences -> raw outputs: the forward pass, one sequence at a time (plan `sequential`)."""
+"""Sequences -> raw outputs: the forward pass, by one of two plans.
+
+sequential: each sequence on its own, so that none can influence another, bitwise. packed: the sequences of a request
+one behind the other through the linear layers, attention within each; groups of at most 2,048 tokens (specification,
+Plans).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 
 from layactl.core.arithmetic import Kernels
+from layactl.core.decision_spec import SEQUENTIAL
 from layactl.core.encoder import Encoder
 from layactl.core.model_shape import ModelShape
 from layactl.core.weights import FloatArray, Weights
 from layactl.layouts.interface import Layout, RawOutput, TokenSequence
 
+PACKED_TOKENS = 2048
 
-class SequentialPass:
-    """Runs each sequence on its own, so that no question can influence another.
 
-    plan, kernels, precision: what answers report in `runtime`.
-    """
+class ForwardPass:
+    """A model's weights, ready to compute. plan, kernels, precision: what answers report in `runtime`."""
 
-    plan = "sequential"
-
-    def __init__(self, weights: Weights, shape: ModelShape, layout: Layout, kernels: Kernels) -> None:
+    def __init__(
+        self, weights: Weights, shape: ModelShape, layout: Layout, kernels: Kernels, plan: str = SEQUENTIAL
+    ) -> None:
+        self.plan = plan
         self.kernels = kernels.name
         self.precision = kernels.precision
         self._encode = Encoder(weights, shape.encoder, kernels)
         self._head = layout.build_head(weights, shape, kernels)
 
-    def run(self, sequences: list[TokenSequence], stop: Callable[[], None]) -> list[RawOutput]:
-        """Outputs in the order of the sequences. `stop` is called before each and may raise to end the run."""
+    def run(
+        self, sequences: Sequence[TokenSequence], stop: Callable[[], None], plan: str | None = None
+    ) -> list[RawOutput]:
+        """Outputs in the order of the sequences. `stop` is called before each group and may raise to end the run.
+
+        plan: instead of the model's own.
+        """
         outputs = []
         with torch.inference_mode():
-            for sequence in sequences:
+            for group in _groups(sequences, 0 if (plan or self.plan) == SEQUENTIAL else PACKED_TOKENS):
                 stop()
-                outputs += self._head(self._encode([sequence.ids]), [sequence])
+                outputs += self._head(self._encode([sequence.ids for sequence in group]), group)
         return outputs
 
     def trace(self, sequence: TokenSequence) -> dict[str, FloatArray]:
@@ -53,3 +64,17 @@ class SequentialPass:
         if output.act_logits is not None:
             nodes["act_logits"] = np.array(output.act_logits, dtype=np.float32)
         return nodes
+
+
+def _groups(sequences: Sequence[TokenSequence], limit: int) -> Iterator[list[TokenSequence]]:
+    """Neighbours together while they hold at most `limit` tokens; a longer one is alone."""
+    group: list[TokenSequence] = []
+    tokens = 0
+    for sequence in sequences:
+        if group and tokens + len(sequence.ids) > limit:
+            yield group
+            group, tokens = [], 0
+        group.append(sequence)
+        tokens += len(sequence.ids)
+    if group:
+        yield group

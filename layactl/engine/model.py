@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from layactl.core import strict_json
-from layactl.core.decision_spec import DecisionSpec
+from layactl.core.decision_spec import PLANS, SEQUENTIAL, DecisionSpec
 from layactl.core.model_shape import Limits
 from layactl.core.tokenizer import Tokenizer
 from layactl.engine.decider import respond
-from layactl.engine.forward import SequentialPass
+from layactl.engine.forward import ForwardPass
 from layactl.engine.request import Request, internal_error, parse_request
 from layactl.engine.text_side import read_text_side
 from layactl.engine.threads import set_threads
-from layactl.errors import NumericError, RequestError
+from layactl.errors import NumericError, RequestError, UsageError
 from layactl.gguf_file import names
 from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
@@ -38,7 +38,7 @@ class Model:
         tokenizer: Tokenizer,
         limits: Limits,
         spec: DecisionSpec,
-        forward: SequentialPass,
+        forward: ForwardPass,
         source_sha256: str | None,
         notes: list[str],
     ) -> None:
@@ -61,15 +61,19 @@ class Model:
         spec_file: Path | None = None,
         kernels: str | None = None,
         max_len: int | None = None,
+        plan: str | None = None,
     ) -> Model:
         """Load an open GGUF; see `layactl.load`. name: what answers carry as "model"."""
         set_threads(threads)
         loaded = read_model(file, max_len)
         text = read_text_side(loaded, name=name, spec_file=spec_file)
-        plan = text.spec.plan
-        chosen, notes = choose_kernels(plan.kernels, kernels)
-        if plan.name != SequentialPass.plan:
-            notes.append(f"the spec names plan {plan.name}; {SequentialPass.plan} is used")
+        chosen, notes = choose_kernels(text.spec.plan.kernels, kernels)
+        if plan is not None and plan not in PLANS:
+            raise UsageError(f"no plan is called {plan!r:.40}", hint=f"plans: {', '.join(PLANS)}")
+        plan = plan or text.spec.plan.name
+        if plan not in PLANS:
+            notes.append(f"the spec names plan {plan}; {SEQUENTIAL} is used")
+            plan = SEQUENTIAL
         sha256 = loaded.file.keys.get(names.SOURCE_SHA256)
         return cls(
             name=name,
@@ -77,7 +81,7 @@ class Model:
             tokenizer=text.tokenizer,
             limits=text.limits,
             spec=text.spec,
-            forward=SequentialPass(loaded.weights, loaded.shape, text.layout, chosen),
+            forward=ForwardPass(loaded.weights, loaded.shape, text.layout, chosen, plan),
             source_sha256=str(sha256.value) if sha256 else None,
             notes=[*text.notes, *notes],
         )

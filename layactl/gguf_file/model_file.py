@@ -53,7 +53,10 @@ class MappedWeights:
             raise file.error("tensor has no place in this model", unknown[0])
 
     def __getitem__(self, name: str) -> FloatArray:
-        return self._file.floats(self._names[name])
+        values = self._file.floats(self._names[name])
+        # Its values are the caller's now; the mapped ones are read once.
+        self._file.give_back(self._names[name])
+        return values
 
     def rows(self, name: str, ids: Sequence[int]) -> FloatArray:
         return self._file.floats(self._names[name], ids)

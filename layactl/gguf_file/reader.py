@@ -337,6 +337,17 @@ class GgufFile:
         flat = np.frombuffer(self._map, dtype=kind.dtype, count=count, offset=tensor.offset)
         return flat.reshape((*tensor.shape[:-1], count // max(1, math.prod(tensor.shape[:-1]))))
 
+    def give_back(self, name: str) -> None:
+        """Let the system have the resident pages of a tensor again; they are read anew when they are next wanted."""
+        if not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        tensor = self.tensors[name]
+        # Whole pages only: what shares a page with a neighbour stays.
+        first = -(-tensor.offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (tensor.offset + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+        if length > 0:
+            self._map.madvise(mmap.MADV_DONTNEED, first, length)
+
     def floats(self, name: str, rows: Sequence[int] | None = None) -> FloatArray:
         """A tensor, or some of its rows, as a new float32 array."""
         stored = self.stored(name)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -12,20 +12,21 @@ import torch.nn.functional as F
 # Rows of a band. All are multiplied with BAND + 2 * half_window keys, so a much larger band wastes work, and of smaller
 # ones there are more to start.
 BAND = 32
+# Most requests of a process are of few lengths; a mask of 1,024 tokens is 0.7 MB.
 _KEPT_MASKS = 16
 
 
-def attend(query_key: torch.Tensor, value: torch.Tensor, half_window: int | None, masks: BandMasks) -> torch.Tensor:
+def attend(query_key: torch.Tensor, value: torch.Tensor, half_window: int | None) -> torch.Tensor:
     """One sequence's queries and keys (T, 2, H, d/H), turned already, and values (T, H, d/H) -> (T, d) in the values'
     type, in which the products are made.
     """
     tokens = len(value)
     if half_window is None or tokens <= BAND + 2 * half_window:
         query, key = query_key.to(value.dtype).permute(1, 2, 0, 3).unsqueeze(1)  # 2 x (1, H, T, d/H)
-        mask = None if half_window is None else masks.whole(tokens, half_window, value.dtype)
+        mask = None if half_window is None else _whole_mask(tokens, half_window, value.dtype)
         attended = F.scaled_dot_product_attention(query, key, value.transpose(0, 1).unsqueeze(0), attn_mask=mask)
         return attended.squeeze(0).transpose(0, 1).reshape(tokens, -1)
-    return _attend_in_bands(query_key, value, half_window, masks.bands(tokens, half_window, value.dtype))
+    return _attend_in_bands(query_key, value, half_window, _band_mask(tokens, half_window, value.dtype))
 
 
 def attend_rows(query_key: torch.Tensor, value: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
@@ -59,36 +60,26 @@ def _attend_in_bands(
     return attended.transpose(1, 2).reshape(bands * BAND, heads * width)[:tokens]
 
 
-class BandMasks:
-    """Additive masks (0 or -inf) by length, the last few kept: most requests of a process are of few lengths."""
+@lru_cache(maxsize=_KEPT_MASKS)
+def _whole_mask(tokens: int, half_window: int, dtype: torch.dtype) -> torch.Tensor | None:
+    """(T, T), 0 or -inf; None where every token sees every other."""
+    if tokens - 1 <= half_window:
+        return None
+    position = torch.arange(tokens)
+    return _additive((position[:, None] - position[None, :]).abs() <= half_window, dtype)
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, int, int, torch.dtype], torch.Tensor] = OrderedDict()
 
-    def whole(self, tokens: int, half_window: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """(T, T); None where every token sees every other."""
-        if tokens - 1 <= half_window:
-            return None
-        position = torch.arange(tokens)
-        visible = (position[:, None] - position[None, :]).abs() <= half_window
-        return self._get(("whole", tokens, half_window, dtype), visible)
+@lru_cache(maxsize=_KEPT_MASKS)
+def _band_mask(tokens: int, half_window: int, dtype: torch.dtype) -> torch.Tensor:
+    """(bands, 1, BAND, BAND + 2 half_window), 0 or -inf."""
+    bands = -(-tokens // BAND)
+    query = torch.arange(bands * BAND).view(bands, BAND, 1)
+    first = (torch.arange(bands) * BAND - half_window)[:, None, None]
+    key = first + torch.arange(BAND + 2 * half_window)
+    visible = ((query - key).abs() <= half_window) & (key >= 0) & (key < tokens)
+    # A row behind the end is thrown away, but a row that sees nothing would be NaN.
+    return _additive((visible | (query >= tokens)).unsqueeze(1), dtype)
 
-    def bands(self, tokens: int, half_window: int, dtype: torch.dtype) -> torch.Tensor:
-        """(bands, 1, BAND, BAND + 2 half_window)."""
-        name = ("bands", tokens, half_window, dtype)
-        if (kept := self._kept.get(name)) is not None:
-            return kept
-        bands = -(-tokens // BAND)
-        query = torch.arange(bands * BAND).view(bands, BAND, 1)
-        first = (torch.arange(bands) * BAND - half_window)[:, None, None]
-        key = first + torch.arange(BAND + 2 * half_window)
-        visible = ((query - key).abs() <= half_window) & (key >= 0) & (key < tokens)
-        # A row behind the end is thrown away, but a row that sees nothing would be NaN.
-        return self._get(name, (visible | (query >= tokens)).unsqueeze(1))
 
-    def _get(self, name: tuple[str, int, int, torch.dtype], visible: torch.Tensor) -> torch.Tensor:
-        mask = torch.zeros(visible.shape, dtype=name[3]).masked_fill_(~visible, -math.inf)
-        self._kept[name] = mask
-        while len(self._kept) > _KEPT_MASKS:
-            self._kept.popitem(last=False)
-        return mask
+def _additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, -math.inf)

@@ -9,7 +9,7 @@ import torch
 from layactl.core.arithmetic import Attention, AttentionWeights, Linear
 from layactl.core.rope import Rope, pairs_side_by_side
 from layactl.core.weights import FloatArray
-from layactl.kernels.attention import BandMasks, attend, attend_rows
+from layactl.kernels.attention import attend, attend_rows
 
 # For how many rows the packed form is laid out: any multiple of a register block does, 1 is slow for all others.
 _ROWS_HINT = 256
@@ -22,9 +22,6 @@ class OneDnnKernels:
     precision = "f32"
     whole_sequences = False
     _operand = torch.float32
-
-    def __init__(self) -> None:
-        self._masks = BandMasks()
 
     def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
         product = self._product(weight, bias)
@@ -43,7 +40,6 @@ class OneDnnKernels:
         qkv_weight = weights.qkv if rope is None else _with_pairs_side_by_side(weights.qkv, heads)
         project = self._product(qkv_weight, weights.qkv_bias)
         out = self._product(weights.out, weights.out_bias)
-        masks = self._masks
 
         def run(x: torch.Tensor, lengths: Sequence[int], rows: Sequence[int] | None = None) -> torch.Tensor:
             tokens, width = x.shape
@@ -55,7 +51,7 @@ class OneDnnKernels:
                     # In place where they are float32 already.
                     query_key = rope.rotate_pairs_(query_key.float())
                 if rows is None:
-                    parts.append(attend(query_key, value, half_window, masks))
+                    parts.append(attend(query_key, value, half_window))
                 else:
                     end = start + len(part)
                     parts.append(attend_rows(query_key, value, [row - start for row in rows if start <= row < end]))

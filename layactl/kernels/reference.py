@@ -33,7 +33,9 @@ class ReferenceKernels:
         def attend(x: torch.Tensor, lengths: Sequence[int], rows: Sequence[int] | None = None) -> torch.Tensor:
             tokens, width = x.shape
             qkv = project(x).view(tokens, 3, heads, width // heads)
-            attended = torch.cat([_attend(part, rope, half_window) for part in torch.split(qkv, list(lengths))])  # (T, d)
+            attended = torch.cat(
+                [_attend(part, rope, half_window) for part in torch.split(qkv, list(lengths))]
+            )  # (T, d)
             return out(attended) if rows is None else out(attended)[rows]
 
         return attend

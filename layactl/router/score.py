@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from layactl.core.calibration import UNCALIBRATED_VERSION, platt
+from layactl.core.decision_spec import SEQUENTIAL
 from layactl.engine.decider import debug_fields, never, timing_fields
 from layactl.errors import NumericError, RequestError
 from layactl.router.render import RouterReader
@@ -66,7 +67,7 @@ class Router(RouterReader):
         started = time.perf_counter()
         rendered = self.read(request)
         read = time.perf_counter()
-        outputs = model.forward.run(rendered.sequences, stop)
+        outputs = model.forward.run(rendered.sequences, stop, SEQUENTIAL)
         computed = time.perf_counter()
         scores = []
         for candidate, sequence, output in zip(request.candidates, rendered.sequences, outputs, strict=True):
@@ -95,6 +96,7 @@ class Router(RouterReader):
                 "passes": len(scores),
             },
             **timing_fields(queue_ms, started, read, computed),
-            "runtime": model.runtime() | {"calibration": "platt" if calibrated else UNCALIBRATED_VERSION},
+            "runtime": model.runtime()
+            | {"plan": SEQUENTIAL, "calibration": "platt" if calibrated else UNCALIBRATED_VERSION},
             "warnings": rendered.warnings,
         }

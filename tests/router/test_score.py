@@ -73,7 +73,7 @@ def test_the_runtime_says_what_the_scores_depend_on(family: str, model_with):
         ("layout", "laya"),
         ("format", "laya-v1"),
         ("plan", "sequential"),
-        ("kernels", "reference"),
+        ("kernels", "onednn"),
         ("precision", "f32"),
         ("spec_sha256", model.spec.sha256),
         ("calibration", "platt"),

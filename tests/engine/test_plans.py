@@ -1,0 +1,94 @@
+"""Plans: packed and sequential give the same answers, groups keep to their limit, the router stays sequential."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import layactl
+from layactl.engine import forward
+from layactl.errors import UsageError
+
+LONG = "The parcel came late and the invoice was wrong, please help. " * 6
+QUESTIONS: dict[str, Any] = {
+    "refund": {"type": "noul", "instructions": "Asks for money back?"},
+    "team": {"type": "choice", "instructions": "Which team?", "criteria": ["billing", "technical", "other"]},
+    "one": {"type": "choice", "instructions": "Which?", "criteria": ["this"]},
+    "urgency": {"type": "score", "instructions": "How urgent? " * 5, "criteria": ["low", "medium", "high"]},
+}
+
+
+def outputs(model: layactl.Model, state: Any) -> dict[str, tuple[list[float], list[float]]]:
+    answers = model.decide(state, QUESTIONS, debug=True)["answers"]
+    return {key: (answer["debug"]["logits"], answer["debug"]["act_logits"]) for key, answer in answers.items()}
+
+
+@pytest.mark.parametrize("kernels", ["reference", "onednn"])
+@pytest.mark.parametrize("limit", [1, 100, 2048])
+def test_packed_answers_are_the_sequential_ones(
+    kernels: str, limit: int, family: str, gguf_for: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(forward, "PACKED_TOKENS", limit)
+    path = gguf_for(family)
+    apart, packed = (layactl.load(path, kernels=kernels, plan=plan) for plan in ("sequential", "packed"))
+    for state in ("short", LONG, [LONG, "x"]):
+        for key, (logits, act_logits) in outputs(packed, state).items():
+            expected = outputs(apart, state)[key]
+            assert logits == pytest.approx(expected[0], abs=2e-5)
+            assert act_logits == pytest.approx(expected[1], rel=1e-5, abs=2e-5)
+
+
+class Piece:
+    def __init__(self, tokens: int) -> None:
+        self.ids = [0] * tokens
+
+
+@pytest.mark.parametrize(
+    ("lengths", "limit", "groups"),
+    [
+        ([], 10, []),
+        ([3, 3, 3, 3], 10, [[3, 3, 3], [3]]),
+        ([5, 5, 1], 10, [[5, 5], [1]]),
+        ([20, 3, 20], 10, [[20], [3], [20]]),
+        ([3, 3], 0, [[3], [3]]),
+    ],
+)
+def test_groups_are_neighbours_within_the_limit(lengths: list[int], limit: int, groups: list[list[int]]):
+    made: Any = forward._groups([Piece(length) for length in lengths], limit)  # type: ignore[arg-type]
+    assert [[len(piece.ids) for piece in group] for group in made] == groups
+
+
+def test_answers_say_which_plan_made_them_and_the_router_is_always_sequential(gguf_for: Callable[..., Path]):
+    from layactl.router.score import Router
+
+    model = layactl.load(gguf_for("tiny-english"), plan="packed")
+    assert model.decide("s", QUESTIONS)["runtime"]["plan"] == "packed"
+    router = Router(model, allow_uncalibrated=True)
+    cards = [{"schema": "atomic.executor-card/1", "name": name, "kind": "local"} for name in ("One", "Two")]
+    body = {"task": "t", "criterion": "c", "candidates": [{"id": card["name"], "card": card} for card in cards]}
+    response = router.score(router.parse(body))
+    assert response["runtime"]["plan"] == "sequential"
+    alone = layactl.load(gguf_for("tiny-english"))
+    assert response["scores"] == Router(alone, allow_uncalibrated=True).score(router.parse(body))["scores"]
+
+
+def test_an_unknown_plan_is_refused(gguf_for: Callable[..., Path]):
+    with pytest.raises(UsageError, match="no plan is called 'joint'"):
+        layactl.load(gguf_for("tiny-english"), plan="joint")
+
+
+def test_the_plan_of_a_spec_is_used_unless_another_is_asked_for(gguf_for: Callable[..., Path], tmp_path: Path):
+    spec = tmp_path / "spec.json"
+    spec.write_text('{"spec_version": 1, "layout": "laya", "plan": {"name": "packed"}}')
+    path = gguf_for("tiny-english")
+    assert layactl.load(path, spec=spec).forward.plan == "packed"
+    assert layactl.load(path, spec=spec, plan="sequential").forward.plan == "sequential"
+
+
+def test_the_command_takes_a_plan(cli: Callable[..., Any], gguf_for: Callable[..., Path]):
+    arguments = ("decide", "-q", "-m", gguf_for("tiny-english"), "text", "--ask", "noul: Is it?")
+    assert '"plan": "packed"' in cli(*arguments, "--plan", "packed").out
+    assert cli(*arguments, "--plan", "joint").code == 2
