@@ -24,7 +24,12 @@ CacheDirOption = Annotated[
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", "-t", metavar="N", help="CPU threads of the forward pass. Default: all cores."),
+    typer.Option(
+        "--threads",
+        "-t",
+        metavar="N",
+        help="CPU threads of the forward pass. Default: LAYACTL_THREADS, else the physical cores.",
+    ),
 ]
 SpecOption = Annotated[
     Path | None,
@@ -34,7 +39,24 @@ SpecOption = Annotated[
 ]
 KernelsOption = Annotated[
     str | None,
-    typer.Option("--kernels", metavar="K", help="How products are computed. Default: the spec's, else auto."),
+    typer.Option(
+        "--kernels",
+        metavar="K",
+        help="How products are computed: auto, reference, onednn or onednn-bf16. Default: the spec's, else auto.",
+    ),
+]
+
+
+class Plan(StrEnum):
+    """How the questions of a request are computed."""
+
+    sequential = "sequential"
+    packed = "packed"
+
+
+PlanOption = Annotated[
+    Plan | None,
+    typer.Option("--plan", help="The questions of a request one by one, or packed into one pass. Default: the spec's."),
 ]
 MaxLenOption = Annotated[
     int | None,
