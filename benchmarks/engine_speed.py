@@ -159,7 +159,7 @@ def main() -> None:
     def count(body: dict[str, Any]) -> int:
         from layactl.engine.decider import render
 
-        return sum(len(sequence.ids) for sequence in render(first, first.parse(body))[0])
+        return sum(len(sequence.ids) for sequence in render(first, first.parse(body)).sequences)
 
     sizes = [(220, 1), (480, 1), (950, 1), (210, 5), (470, 5)]
     requests = [request(tokens, questions, count, first.limits.max_len) for tokens, questions in sizes]
@@ -174,7 +174,7 @@ def main() -> None:
     for body in requests:
         from layactl.engine.decider import render
 
-        sequences = render(first, first.parse(body))[0]
+        sequences = render(first, first.parse(body)).sequences
         lengths = [len(sequence.ids) for sequence in sequences]
         times: dict[str, list[float]] = {name: [] for name in asks}
         for ask in asks.values():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,17 @@ from layactl import __version__
 from layactl.core import strict_json
 from layactl.decide.inputs import LineSource, is_file
 from layactl.durable import check_target, readable_name
+from layactl.engine.decider import Rendered, answer, render
 from layactl.engine.model import Model
 from layactl.engine.request import body_too_large, internal_error, parse_body, parse_request
 from layactl.errors import OutputError, RequestError, UsageError
 from layactl.reporting.record_stream import LineSink, file_sha256, record_stream, refuse_inputs
-from layactl.router.request import parse_router
+from layactl.router.request import RouterRequest, parse_router
 from layactl.router.score import Router
 
 _RUN_FORMAT = "layactl-decide-run/1"
+# Lines read and tokenized before they are computed, of at most 1 MiB each.
+_LINES_AHEAD = 8
 
 
 @dataclass(frozen=True)
@@ -66,10 +72,17 @@ def run(
     router = Router(model, allow_uncalibrated=options.allow_uncalibrated)
     already = count.lines
     number = 0
-    for number, line in enumerate(source, start=1):
-        if number <= already:
-            continue
-        record, refused = _answer(model, router, line, number, options, log)
+
+    def todo() -> Iterator[tuple[int, bytes | None]]:
+        nonlocal number
+        for number, line in enumerate(source, start=1):
+            if number > already:
+                yield number, line
+
+    # Only where the next line is there to be read: somebody may wait for this answer before writing it.
+    ahead = _LINES_AHEAD if source.size is not None else 0
+    for row in _prepared(todo(), partial(_prepare, model, options), ahead):
+        record, refused = _answer(model, router, row, options, log)
         sink(strict_json.dumps(record).encode("utf-8") + b"\n")
         count.refused += refused
         count.answered += not refused
@@ -78,9 +91,35 @@ def run(
         raise OutputError(f"the output holds {already} lines, but the input only {number}", where=source.name)
 
 
-def _answer(
-    model: Model, router: Router, line: bytes | None, number: int, options: LineOptions, log: Callable[[str], None]
-) -> tuple[dict[str, Any], bool]:
+@dataclass(frozen=True)
+class _Row:
+    """A line on its way to an answer. ready: what is left to compute, or why there is nothing."""
+
+    number: int
+    id: Any
+    ready: Rendered | RouterRequest | Exception
+
+
+def _prepared(
+    lines: Iterable[tuple[int, bytes | None]], prepare: Callable[[int, bytes | None], _Row], ahead: int
+) -> Iterator[_Row]:
+    """Lines parsed and tokenized in order, on another thread up to `ahead` of them before they are wanted: so much of
+    the input is in memory and no more.
+    """
+    if not ahead:
+        yield from (prepare(number, line) for number, line in lines)
+        return
+    waiting: deque[Future[_Row]] = deque()
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        for number, line in lines:
+            waiting.append(beside.submit(prepare, number, line))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _prepare(model: Model, options: LineOptions, number: int, line: bytes | None) -> _Row:
     line_id: Any = number
     try:
         if line is None:
@@ -92,19 +131,33 @@ def _answer(
             line_id = body["id"]
         body.setdefault("truncation", options.truncation)
         if "candidates" in body:
-            router.require_calibration()
-            response = router.score(parse_router(body, model.spec), debug=options.debug)
+            # Of the router's errors the missing calibration comes first.
+            Router(model, allow_uncalibrated=options.allow_uncalibrated).require_calibration()
+            return _Row(number, line_id, parse_router(body, model.spec))
+        if options.questions is not None:
+            body.setdefault("questions", options.questions)
+        return _Row(number, line_id, render(model, parse_request(body, model.layout, model.spec)))
+    except Exception as error:  # told where the line's answer is due
+        return _Row(number, line_id, error)
+
+
+def _answer(
+    model: Model, router: Router, row: _Row, options: LineOptions, log: Callable[[str], None]
+) -> tuple[dict[str, Any], bool]:
+    try:
+        if isinstance(row.ready, Exception):
+            raise row.ready
+        if isinstance(row.ready, Rendered):
+            response = answer(model, row.ready, debug=options.debug)
         else:
-            if options.questions is not None:
-                body.setdefault("questions", options.questions)
-            response = model.respond(parse_request(body, model.layout, model.spec), debug=options.debug)
-        return {"id": line_id, **rounded(response, options.digits)}, False
+            response = router.score(row.ready, debug=options.debug)
+        return {"id": row.id, **rounded(response, options.digits)}, False
     except RequestError as error:
         problem = error
     except Exception as error:  # one line must never end the run; the detail goes to the log only
-        log(f"line {number}: internal error: {type(error).__name__}: {error}")
+        log(f"line {row.number}: internal error: {type(error).__name__}: {error}")
         problem = internal_error()
-    return {"id": line_id, "line": number, "error": problem.to_json()}, True
+    return {"id": row.id, "line": row.number, "error": problem.to_json()}, True
 
 
 def rounded(response: dict[str, Any], digits: int | None) -> dict[str, Any]:

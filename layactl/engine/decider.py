@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from layactl.engine.request import Request
@@ -18,6 +19,19 @@ def never() -> None:
     """The default `stop`: nothing ends the request early."""
 
 
+@dataclass(frozen=True)
+class Rendered:
+    """A request as the model reads it: one sequence a question, and the warnings about what was cut.
+
+    seconds: what rendering took, wherever and whenever it was done.
+    """
+
+    request: Request
+    sequences: list[TokenSequence]
+    warnings: list[dict[str, Any]]
+    seconds: float
+
+
 def respond(
     model: Model, request: Request, *, debug: bool = False, stop: Callable[[], None] = never, queue_ms: float = 0.0
 ) -> dict[str, Any]:
@@ -26,13 +40,32 @@ def respond(
     stop: called between sequences; what it raises ends the request. queue_ms: waiting time to report.
     Raises RequestError for what only rendering can tell (422), NumericError when an output is not finite.
     """
+    return answer(model, render(model, request), debug=debug, stop=stop, queue_ms=queue_ms)
+
+
+def render(model: Model, request: Request) -> Rendered:
+    """The half of a response that needs no forward pass. Raises RequestError (422)."""
     started = time.perf_counter()
-    sequences, warnings = render(model, request)
-    rendered = time.perf_counter()
-    outputs = model.forward.run(sequences, stop)
+    sequences, warnings = [], []
+    if request.questions:
+        text = request.state_text.replace(model.tokenizer.mask_text, " ")
+        state = StateTokens(model.tokenizer.encode(text), request.from_left)
+        for question in request.questions:
+            sequence = model.layout.render(model.tokenizer, state, question, model.limits)
+            warnings += check_cuts(question, sequence, request.truncation, question_names(question))
+            sequences.append(sequence)
+    return Rendered(request, sequences, warnings, time.perf_counter() - started)
+
+
+def answer(
+    model: Model, rendered: Rendered, *, debug: bool = False, stop: Callable[[], None] = never, queue_ms: float = 0.0
+) -> dict[str, Any]:
+    """The other half: forward pass, answers, response body. Raises NumericError; see `respond`."""
+    read = time.perf_counter()
+    outputs = model.forward.run(rendered.sequences, stop)
     computed = time.perf_counter()
     answers = {}
-    for question, sequence, output in zip(request.questions, sequences, outputs, strict=True):
+    for question, sequence, output in zip(rendered.request.questions, rendered.sequences, outputs, strict=True):
         answers[question.id] = model.layout.answer(question, output, model.spec)
         if debug:
             temperature = model.spec.calibration.temperature_for(question.type, len(question.options))
@@ -40,25 +73,11 @@ def respond(
     return {
         "model": model.name,
         "answers": answers,
-        "usage": usage(request.questions, sequences),
-        **timing_fields(queue_ms, started, rendered, computed),
-        "warnings": warnings,
+        "usage": usage(rendered.request.questions, rendered.sequences),
+        **timing_fields(queue_ms, read - rendered.seconds, read, computed),
+        "warnings": rendered.warnings,
         "runtime": model.runtime(),
     }
-
-
-def render(model: Model, request: Request) -> tuple[list[TokenSequence], list[dict[str, Any]]]:
-    """What the model reads: one sequence a question, and the warnings about what was cut. Raises RequestError (422)."""
-    if not request.questions:
-        return [], []
-    text = request.state_text.replace(model.tokenizer.mask_text, " ")
-    state = StateTokens(model.tokenizer.encode(text), request.from_left)
-    sequences, warnings = [], []
-    for question in request.questions:
-        sequence = model.layout.render(model.tokenizer, state, question, model.limits)
-        warnings += check_cuts(question, sequence, request.truncation, question_names(question))
-        sequences.append(sequence)
-    return sequences, warnings
 
 
 def debug_fields(sequence: TokenSequence, output: RawOutput, temperature: float) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def test_memory_stays_the_same_over_many_lines(gguf_for: Callable[..., Path], tm
     warm, few, many, long = (tmp_path / f"{name}.jsonl" for name in ("warm", "few", "many", "long"))
     warm.write_bytes(answered * 20 + refused * 10)
     few.write_bytes(answered * 20 + refused * 660)
-    many.write_bytes(answered * 40 + refused * 6_660)
+    many.write_bytes(answered * 40 + refused * 26_660)
     # One line of 40 MB, refused without ever being held.
     long.write_bytes(b'{"state": "' + b"x" * 40_000_000 + b'"}\n')
     files = [str(path) for path in (gguf_for(), tmp_path / "out.jsonl", warm, few, many, long)]
@@ -39,6 +39,6 @@ def test_memory_stays_the_same_over_many_lines(gguf_for: Callable[..., Path], tm
     codes, peaks = zip(*(map(int, row.split()) for row in done.stdout.splitlines()), strict=True)
     assert codes == (3, 3, 3, 3)
     _, after_few, after_many, after_long = peaks
-    # 18,000 more lines at only 256 bytes kept of each would show as 4.6 MB.
-    assert after_many - after_few < 4_000_000
+    # 78,000 more lines at only 256 bytes kept of each would show as 20 MB; loading a model again leaves a few behind.
+    assert after_many - after_few < 10_000_000
     assert after_long - after_many < 8_000_000

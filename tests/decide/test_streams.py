@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -49,3 +50,34 @@ def test_a_pipe_in_place_of_a_model_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "model.gguf")
     with pytest.raises(GgufError, match="not a regular file"):
         GgufFile(tmp_path / "model.gguf")
+
+
+def test_a_file_is_read_ahead_and_never_by_more_than_a_few_lines():
+    from layactl.decide.jsonl import _LINES_AHEAD, _prepared, _Row
+
+    read: list[int] = []
+
+    def lines() -> Iterator[tuple[int, bytes]]:
+        for number in range(1, 101):
+            read.append(number)
+            yield number, b""
+
+    rows = _prepared(lines(), lambda number, line: _Row(number, number, ValueError()), _LINES_AHEAD)
+    for number, row in enumerate(rows, start=1):
+        assert row.number == number
+        assert len(read) <= number + _LINES_AHEAD
+    assert len(read) == 100
+
+
+def test_a_stream_is_answered_line_by_line():
+    from layactl.decide.jsonl import _prepared, _Row
+
+    read: list[int] = []
+
+    def lines() -> Iterator[tuple[int, bytes]]:
+        for number in (1, 2, 3):
+            read.append(number)
+            yield number, b""
+
+    for row in _prepared(lines(), lambda number, line: _Row(number, number, ValueError()), 0):
+        assert read[-1] == row.number
