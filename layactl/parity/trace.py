@@ -30,7 +30,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from layactl.core.json_fields import JsonObject
-from layactl.durable import replacing
+from layactl.durable import check_regular, replacing
 from layactl.engine.decider import render
 from layactl.errors import InputError, RequestError
 
@@ -79,7 +79,8 @@ class QuestionDifference:
     """One question of two files.
 
     nodes: in order; when ids or markers differ they end there, as nothing after them can be compared.
-    first: the first node whose error is not within the tolerance. note: which side lacks the question.
+    first: the first node that only one side has or whose error is not within the tolerance. note: which side lacks the
+    question.
     """
 
     item: str
@@ -95,7 +96,7 @@ class QuestionDifference:
 def trace_engine(model: Model, state: Any, questions: Mapping[str, Any]) -> dict[str, Trace]:
     """Question id -> its trace, through layactl. Raises RequestError."""
     request = model.parse({"state": state, "questions": questions})
-    sequences, _ = render(model, request)
+    sequences = render(model, request).sequences
     return {
         question.id: _trace(sequence.ids, sequence.markers, model.forward.trace(sequence))
         for question, sequence in zip(request.questions, sequences, strict=True)
@@ -172,7 +173,10 @@ def write_trace(path: Path, traces: Traces, header: Mapping[str, Any]) -> None:
         for node, values in trace.items()
     }
     with replacing(path) as temporary:
+        mode = temporary.stat().st_mode
         save_file(tensors, temporary, metadata={_KEY: text})
+        # It puts a file of its own there, which only the owner may read.
+        temporary.chmod(mode)
 
 
 def read_trace(path: Path) -> TraceFile:
@@ -182,8 +186,9 @@ def read_trace(path: Path) -> TraceFile:
     "nodes"}; node `name` of question n of that list is the tensor "n/name". Raises InputError naming the tensor.
     """
     where = str(path)
-    if not path.is_file():
-        raise InputError("is not a regular file" if path.exists() else "no such file", where=where)
+    check_regular(path)
+    if not path.exists():
+        raise InputError("no such file", where=where)
     try:
         with safe_open(path, framework="numpy") as file:
             header = _header((file.metadata() or {}).get(_KEY), where)
@@ -277,17 +282,27 @@ def diff_traces(a: Traces, b: Traces, tolerance: float) -> list[QuestionDifferen
             found.append(QuestionDifference(item, question, note=f"only in {'a' if key in a else 'b'}"))
             continue
         nodes = tuple(_compare(a[key], b[key]))
-        first = next((node for node in nodes if node.error is not None and not node.error <= tolerance), None)
+        first = next((node for node in nodes if node.error is None or not node.error <= tolerance), None)
         found.append(QuestionDifference(item, question, nodes, first))
     return found
 
 
 def _compare(a: Trace, b: Trace) -> Iterator[NodeDifference]:
-    for node in [*a, *(node for node in b if node not in a)]:
+    for node in _in_order(a, b):
         difference = _compare_node(node, a.get(node), b.get(node))
         yield difference
         if node in _INPUTS and difference.error:
             return
+
+
+def _in_order(a: Trace, b: Trace) -> list[str]:
+    """The nodes of both: those of `a` in its order, those of `b` alone behind the node that is before them there."""
+    order, place = list(a), 0
+    for node in b:
+        if node not in a:
+            order.insert(place, node)
+        place = order.index(node) + 1
+    return order
 
 
 def _compare_node(node: str, a: npt.NDArray[Any] | None, b: npt.NDArray[Any] | None) -> NodeDifference:
