@@ -45,12 +45,15 @@ class Kernels(Protocol):
     """One way to compute.
 
     name: as --kernels knows it; precision: "f32", "bf16" or "int8", of the products' operands; whole_sequences: even
-    where few rows are read, all are computed, as the reference does.
+    where few rows are read, all are computed, as the reference does. packed_bytes, loaded_bytes: weights held so far in
+    a form of its own, and as plain arrays.
     """
 
     name: str
     precision: str
     whole_sequences: bool
+    packed_bytes: int
+    loaded_bytes: int
 
     def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
         """weight (out, in), bias (out,): x W^T + b."""

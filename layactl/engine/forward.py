@@ -33,6 +33,11 @@ class ForwardPass:
         self.precision = kernels.precision
         self._encode = Encoder(weights, shape.encoder, kernels)
         self._head = layout.build_head(weights, shape, kernels)
+        self._kernels = kernels
+
+    def weight_bytes(self) -> dict[str, int]:
+        """Bytes of the products' weights: "packed" in the kernels' own form, "loaded" as plain arrays."""
+        return {"packed": self._kernels.packed_bytes, "loaded": self._kernels.loaded_bytes}
 
     def run(
         self, sequences: Sequence[TokenSequence], stop: Callable[[], None], plan: str | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from layactl.core import strict_json
 from layactl.core.decision_spec import PLANS, SEQUENTIAL, DecisionSpec
 from layactl.core.model_shape import Limits
+from layactl.core.tensor_table import TOKEN_EMBEDDINGS
 from layactl.core.tokenizer import Tokenizer
 from layactl.engine.decider import respond
 from layactl.engine.forward import ForwardPass
@@ -41,6 +42,7 @@ class Model:
         forward: ForwardPass,
         source_sha256: str | None,
         notes: list[str],
+        mapped_bytes: int = 0,
     ) -> None:
         self.name = name
         self.layout = layout
@@ -50,6 +52,7 @@ class Model:
         self.forward = forward
         self.source_sha256 = source_sha256
         self.notes = notes
+        self._mapped_bytes = mapped_bytes
 
     @classmethod
     def from_gguf(
@@ -84,6 +87,7 @@ class Model:
             forward=ForwardPass(loaded.weights, loaded.shape, text.layout, chosen, plan),
             source_sha256=str(sha256.value) if sha256 else None,
             notes=[*text.notes, *notes],
+            mapped_bytes=loaded.weights.stored_bytes(TOKEN_EMBEDDINGS),
         )
 
     def decide(
@@ -131,6 +135,12 @@ class Model:
     def respond(self, request: Request, *, debug: bool = False) -> dict[str, Any]:
         """Answer a checked request. Raises RequestError for what only rendering can tell (422)."""
         return respond(self, request, debug=debug)
+
+    def memory(self) -> dict[str, int]:
+        """Where the weights are, in bytes: `packed` and `loaded` in memory, `mapped` in the file, of which only the
+        rows of the tokens seen become resident.
+        """
+        return {**self.forward.weight_bytes(), "mapped": self._mapped_bytes}
 
     def runtime(self) -> dict[str, Any]:
         """The `runtime` block of a response: what the numbers depend on."""

@@ -58,6 +58,10 @@ class MappedWeights:
         self._file.give_back(self._names[name])
         return values
 
+    def stored_bytes(self, name: str) -> int:
+        """Bytes of a tensor in the file."""
+        return self._file.tensors[self._names[name]].nbytes
+
     def rows(self, name: str, ids: Sequence[int]) -> FloatArray:
         return self._file.floats(self._names[name], ids)
 

@@ -39,9 +39,8 @@ def choose_kernels(from_spec: str, asked: str | None = None) -> tuple[Kernels, l
         name = "auto"
     if name == "auto":
         for candidate in _AUTOMATIC:
-            kernels = _HERE[candidate]()
-            if (problem := flaw(kernels)) is None:
-                return kernels, notes
+            if (problem := flaw(_HERE[candidate]())) is None:
+                return _HERE[candidate](), notes
         raise ModelLoadError(
             f"torch does not multiply float32 matrices exactly in this process: {problem}",
             hint="leave torch.set_float32_matmul_precision and torch.backends...fp32_precision at their defaults",
@@ -52,7 +51,6 @@ def choose_kernels(from_spec: str, asked: str | None = None) -> tuple[Kernels, l
             f"the kernels {name!r} {'are not available here' if known else 'are not known'}",
             hint=f"available: auto, {', '.join(_HERE)}",
         )
-    kernels = _HERE[name]()
-    if (problem := flaw(kernels)) is not None:
+    if (problem := flaw(_HERE[name]())) is not None:
         raise ModelLoadError(f"the kernels {name!r} cannot be used: {problem}", hint="--kernels auto takes what works")
-    return kernels, notes
+    return _HERE[name](), notes

@@ -23,6 +23,9 @@ class OneDnnKernels:
     whole_sequences = False
     _operand = torch.float32
 
+    def __init__(self) -> None:
+        self.packed_bytes = self.loaded_bytes = 0
+
     def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
         product = self._product(weight, bias)
         return lambda x: product(x.to(self._operand)).float()
@@ -31,6 +34,8 @@ class OneDnnKernels:
         """(T, in) -> (T, out), both in the operands' type."""
         packed = torch.ops.mkldnn._reorder_linear_weight(torch.from_numpy(weight).to(self._operand), _ROWS_HINT)
         bias_tensor = None if bias is None else torch.from_numpy(bias).to(self._operand)
+        self.packed_bytes += weight.size * self._operand.itemsize
+        self.loaded_bytes += 0 if bias_tensor is None else bias_tensor.nbytes
         run = torch.ops.mkldnn._linear_pointwise
         return lambda x: run(x, packed, bias_tensor, "none", [], "")
 

@@ -19,7 +19,11 @@ class ReferenceKernels:
     precision = "f32"
     whole_sequences = True
 
+    def __init__(self) -> None:
+        self.packed_bytes = self.loaded_bytes = 0
+
     def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
+        self.loaded_bytes += weight.nbytes + (0 if bias is None else bias.nbytes)
         weight_tensor = torch.from_numpy(weight)
         bias_tensor = None if bias is None else torch.from_numpy(bias)
         return lambda x: F.linear(x, weight_tensor, bias_tensor)
