@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: temporary name, sync, rename."""
+"""Files written whole or not at all (temporary name, sync, rename), and read only where a file is regular."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from layactl.errors import OutputError
+from layactl.errors import InputError, LayactlError, OutputError
 
 # The temporary name must fit where the name itself fits (255 bytes, of up to 4 a character).
 _NAME_IN_TEMPORARY = 50
@@ -18,6 +18,27 @@ _NAME_IN_TEMPORARY = 50
 def readable_name(name: str | Path) -> str:
     """A file name as JSON and GGUF can hold it, whatever bytes it is made of."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def check_regular(path: Path, error: type[LayactlError] = InputError) -> None:
+    """Raises `error` for what is there but no regular file: opening a pipe would wait for ever."""
+    if path.exists() and not path.is_file():
+        raise error(f"{path.name} is not a regular file", where=str(path))
+
+
+def read_limited(path: Path, limit: int, error: type[LayactlError] = InputError) -> bytes:
+    """The bytes of a regular file. Raises `error` where there is none, it cannot be read or is larger than `limit`."""
+    check_regular(path, error)
+    try:
+        with path.open("rb") as handle:
+            data = handle.read(limit + 1)
+    except FileNotFoundError:
+        raise error(f"{path.name} is missing", where=str(path)) from None
+    except OSError as problem:
+        raise error(f"{path.name} cannot be read: {problem.strerror}", where=str(path)) from None
+    if len(data) > limit:
+        raise error(f"{path.name} is larger than {limit} bytes", where=str(path))
+    return data
 
 
 def check_target(path: Path) -> None:

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from layactl.core import strict_json
 from layactl.core.json_fields import JsonObject
-from layactl.errors import CheckpointError
+from layactl.durable import read_limited
+from layactl.errors import CheckpointError, RequestError
 
 MAX_JSON_BYTES = 8 * 2**20
 MAX_JSON_DEPTH = 127
 
 
-def check_regular(path: Path) -> None:
-    """Raises CheckpointError for what is there but no regular file: opening a pipe would wait for ever."""
-    if path.exists() and not path.is_file():
-        raise CheckpointError(f"{path.name} is not a regular file", where=str(path))
-
-
 def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
-    check_regular(path)
-    try:
-        with path.open("rb") as handle:
-            data = handle.read(limit + 1)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path.name} is missing", where=str(path)) from None
-    except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be read: {error.strerror}", where=str(path)) from None
-    if len(data) > limit:
-        raise CheckpointError(f"{path.name} is larger than {limit} bytes", where=str(path))
-    return data
+    """The bytes of a regular file. Raises CheckpointError."""
+    return read_limited(path, limit, CheckpointError)
 
 
 def parse_json_object(path: Path, data: bytes) -> JsonObject:
@@ -62,12 +48,7 @@ def _check_depth(path: Path, value: dict[str, Any]) -> None:
 
 def unique_keys(path: Path, data: bytes) -> None:
     """Refuse a JSON document in which an object repeats a key. Raises CheckpointError naming the key."""
-
-    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
-            raise CheckpointError(f"{repeated:.80} is there twice", where=str(path))
-        return found
-
-    json.loads(data, object_pairs_hook=check)
+    try:
+        json.loads(data, object_pairs_hook=strict_json.unique_keys)
+    except RequestError as error:
+        raise CheckpointError(error.message, where=str(path)) from None

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from layactl.checkpoint.digest import FileRange
-from layactl.checkpoint.json_files import check_regular, parse_json_object, unique_keys
+from layactl.checkpoint.json_files import parse_json_object, unique_keys
 from layactl.core.json_fields import JsonObject
 from layactl.core.weights import FloatArray, bfloat16_to_float32
+from layactl.durable import check_regular
 from layactl.errors import CheckpointError
 
 _MAX_HEADER_BYTES = 16 * 2**20
@@ -32,7 +33,7 @@ class _OpenFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        check_regular(path)
+        check_regular(path, CheckpointError)
         try:
             self._handle = path.open("rb", buffering=0)
             weakref.finalize(self, self._handle.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -9,18 +10,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from layactl.cli.output import one_line, plain_line
+from layactl.cli.output import one_line, plain_line, raw_text
 
 if TYPE_CHECKING:
     from layactl.parity.gate import Bound, Report
 
 _COLOURS = {"pass": "bold green", "fail": "bold red", "refused": "bold yellow"}
 _SHOWN_FAILURES = 3
+# Where no terminal sets the width: no item id is ever wrapped.
+_UNBOUNDED = 10_000
 
 
 def print_gate(report: Report) -> None:
     """On stdout; the last line is the verdict."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _UNBOUNDED)
     statistics = report.statistics
     title = f"{report.candidate.path.name} against {report.baseline.path.name}: {report.tier}, {report.row}"
     console.print(Text(one_line(title), style="bold"))
@@ -32,7 +35,10 @@ def print_gate(report: Report) -> None:
             f"{statistics.acts:,} act heads, {statistics.refused_by_both:,} items refused by both, "
             f"{len(statistics.flips):,} flips"
         )
-        console.print(_table([*report.bounds, *statistics.diagnostics.values()]))
+        with console.capture() as drawn:
+            console.print(_table([*report.bounds, *statistics.diagnostics.values()]))
+        for line in drawn.get().splitlines():
+            raw_text(line.rstrip())
         for name, count in report.known.items():
             plain_line(f"  known difference {name}: {count:,}")
         for rule, count in report.failed_rules().most_common():
@@ -68,6 +74,7 @@ def _verdict(report: Report) -> str:
         return one_line(f"REFUSED {report.tier}: {report.refusals[0]}")
     if report.verdict == "pass":
         ignored = f", {len(report.mismatches)} identity mismatches ignored" if report.mismatches else ""
-        return f"PASS {report.tier}: {report.statistics.compared:,} questions{ignored}"
+        scope = f" of {report.scope}" if report.scope else ""
+        return one_line(f"PASS {report.tier}: {report.statistics.compared:,} questions{scope}{ignored}")
     rules = ", ".join(f"{rule} {count:,}" for rule, count in report.failed_rules().most_common(4))
     return f"FAIL {report.tier}: {rules}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,14 @@ ItemsArgument = Annotated[
     typer.Argument(metavar="[ITEMS]", help="A JSONL file of items. Default: the shipped corpus.", show_default=False),
 ]
 RunOption = Annotated[
-    Path, typer.Option("-o", "--out", metavar="RUN.jsonl", help="The run file to write.", show_default=False)
+    Path,
+    typer.Option(
+        "-o",
+        "--out",
+        metavar="RUN.jsonl",
+        help="The run file to write; what ran goes into RUN.meta.json beside it.",
+        show_default=False,
+    ),
 ]
 EnglishOption = Annotated[bool, typer.Option("--english", help="Only items whose letters are all ASCII.")]
 EveryOption = Annotated[int, typer.Option("--every", metavar="N", min=1, help="Only one item of N.")]
@@ -45,7 +53,14 @@ ShardOption = Annotated[str, typer.Option("--shard", metavar="I/N", help="Every 
 JobsOption = Annotated[
     int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Processes, each with a model of its own.")
 ]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on after the last complete record.")]
+ResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on after the last complete record; everything that ran, --jobs and --threads too, as before.",
+    ),
+]
+GateOption = typer.Option("--gate", metavar="TIER", help="The tier: strict-f32, f16-class or bf16-class.")
 TiersOption = Annotated[
     Path | None,
     typer.Option("--tiers", metavar="TIERS.json", help="Default: the shipped tiers.json.", show_default=False),
@@ -66,10 +81,13 @@ def corpus_command(
 ) -> int:
     """Make the parity corpus: the same bytes everywhere. Exit code 1 when --check finds a difference."""
     from layactl.durable import replacing
-    from layactl.parity.corpus import build_corpus, check_corpus, corpus_bytes, corpus_summary
+    from layactl.parity.corpus import LEXICON, PROSE, SUMMARY, build_corpus, check_corpus, corpus_bytes, corpus_summary
     from layactl.parity.shipped import shipped
+    from layactl.reporting.record_stream import refuse_input
 
     folder = folder or shipped("corpus")
+    if out is not None:
+        refuse_input(out, {f"{name} of the corpus": folder / name for name in (PROSE, LEXICON, SUMMARY)})
     items = build_corpus(folder)
     if out is not None:
         with replacing(out) as temporary:
@@ -97,10 +115,13 @@ def ref_command(
 ) -> None:
     """Run the reference (package laya, PyTorch, float32 on the CPU) over the items.
 
-    It works on a private copy of the checkpoint, because it rewrites tokenizer files in place.
+    It works on a private copy of the checkpoint, because it rewrites tokenizer files in place. Writes RUN.jsonl, one
+    record an item, and RUN.meta.json, which says what ran.
     """
     from layactl.parity.answering import ReferenceSide
+    from layactl.parity.run import check_run_target
 
+    check_run_target(out, {"the checkpoint": checkpoint, "the items": items})
     side = ReferenceSide(checkpoint, _threads(threads, jobs))
     _run(side, _items(items, english, every, item, shard), out, jobs, resume, quiet)
 
@@ -124,9 +145,14 @@ def run_command(
     resume: ResumeOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Run a model over the items through the engine."""
-    from layactl.parity.answering import EngineSide
+    """Run a model over the items through the engine.
 
+    Writes RUN.jsonl, one record an item, and RUN.meta.json, which says what ran.
+    """
+    from layactl.parity.answering import EngineSide
+    from layactl.parity.run import check_run_target
+
+    check_run_target(out, {"the model": model, "the items": items, "the spec": spec})
     resolved = ModelChoice(model, outtype, cache_dir, quiet=quiet).resolve()
     side = EngineSide(resolved.file.path, resolved.name, _threads(threads, jobs), spec, kernels, max_len)
     _run(side, _items(items, english, every, item, shard), out, jobs, resume, quiet)
@@ -137,7 +163,7 @@ def merge_command(
     shards: Annotated[list[Path], typer.Argument(metavar="SHARD...", help="The runs of all shards.")],
     out: RunOption,
 ) -> None:
-    """Make one run of the runs of all its shards, and print its path."""
+    """Make one run (RUN.jsonl and RUN.meta.json) of the runs of all its shards, and print its path."""
     from layactl.parity.run_file import merge_runs
 
     note(f"{merge_runs(shards, out):,} items")
@@ -150,9 +176,10 @@ def compare_command(
     candidates: Annotated[
         list[Path], typer.Argument(metavar="CANDIDATE...", help="Runs to be judged.", show_default=False)
     ],
-    gate: Annotated[str, typer.Option("--gate", metavar="TIER", help="strict-f32, f16-class or bf16-class.")],
+    gate: Annotated[str, GateOption],
     weights: Annotated[
-        str | None, typer.Option("--weights", metavar="W", help="The weights the candidate must have.")
+        str | None,
+        typer.Option("--weights", metavar="W", help="The weights the candidate must have: F32, F16, BF16 or Q8_0."),
     ] = None,
     allow_identity_mismatch: Annotated[
         bool, typer.Option("--allow-identity-mismatch", help="Judge runs whose identities do not fit, and say so.")
@@ -164,22 +191,28 @@ def compare_command(
 ) -> int:
     """Hold runs to a tier: exit code 0 passed, 1 failed, 2 refused because the runs do not fit the tier.
 
-    With several candidates the report is a list, and a failure beats a refusal.
+    Each run is a RUN.jsonl with its RUN.meta.json beside it. With several candidates the report is a list, and a
+    failure beats a refusal.
     """
     from layactl.cli.gate_table import print_gate
     from layactl.core import strict_json
     from layactl.durable import replacing
     from layactl.parity.gate import judge
-    from layactl.parity.run_file import read_run
+    from layactl.parity.run_file import read_run, run_files
+    from layactl.reporting.record_stream import refuse_input
 
     known = _tiers(tiers)
     tier = known[gate]
-    right = read_run(baseline)
-    reports = []
-    for candidate in candidates:
-        judged = read_run(candidate)
-        reports.append(judge(right, judged, tier, known, weights=weights, allow_mismatch=allow_identity_mismatch))
-        print_gate(reports[-1])
+    if json_out is not None:
+        runs = {"the baseline": baseline} | {f"candidate {n}": path for n, path in enumerate(candidates, start=1)}
+        refuse_input(json_out, {**run_files(runs), "the tiers file": known.path})
+    # All are read before one is judged: what stands first is no verdict when a later one cannot be read.
+    right, *judged = [read_run(path) for path in (baseline, *candidates)]
+    reports = [
+        judge(right, run, tier, known, weights=weights, allow_mismatch=allow_identity_mismatch) for run in judged
+    ]
+    for report in reports:
+        print_gate(report)
     if json_out is not None:
         content = [report.to_json() for report in reports]
         with replacing(json_out) as temporary:
@@ -199,7 +232,7 @@ def derive_command(
         list[str] | None,
         typer.Option("--pair", metavar="BASELINE,CANDIDATE", help="Show the bounds these runs give; repeatable."),
     ] = None,
-    gate: Annotated[str, typer.Option("--gate", metavar="TIER", help="The tier of the pairs.")] = "bf16-class",
+    gate: Annotated[str, GateOption] = "bf16-class",
     check: Annotated[
         bool, typer.Option("--check", help="Exit code 1 when a published row was edited or a derived one is not so.")
     ] = False,
@@ -250,10 +283,16 @@ def _run(side: Side, items: Items, out: Path, jobs: int, resume: bool, quiet: bo
 def _items(path: Path | None, english: bool, every: int, only: list[str] | None, shard: str) -> Items:
     from layactl.parity.items import load_items
 
-    first, slash, step = shard.partition("/")
-    if not (slash and first.isdecimal() and step.isdecimal() and int(first) < int(step)):
-        raise UsageError("must be I/N with I below N", where=f"--shard {shard}")
-    return load_items(path, english=english, every=every, only=only or (), shard=(int(first), int(step)))
+    numbers = whole_numbers(shard, "/")
+    if len(numbers) != 2 or numbers[0] >= numbers[1]:
+        raise UsageError("must be I/N with I below N", where=f"--shard {shard:.60}")
+    return load_items(path, english=english, every=every, only=only or (), shard=(numbers[0], numbers[1]))
+
+
+def whole_numbers(text: str, separator: str) -> list[int]:
+    """The numbers of "0/3" or "1,2"; none where it is no such list, or a number is not of this world."""
+    parts = text.split(separator)
+    return [int(part) for part in parts] if all(re.fullmatch("[0-9]{1,9}", part) for part in parts) else []
 
 
 def _threads(threads: int | None, jobs: int) -> int | None:

@@ -20,7 +20,7 @@ from layactl.cli.options import (
     ThreadsOption,
 )
 from layactl.cli.output import note, path_line, plain_line, progress, record
-from layactl.cli.parity import EnglishOption, EveryOption, ItemOption, ItemsArgument
+from layactl.cli.parity import EnglishOption, EveryOption, ItemOption, ItemsArgument, whole_numbers
 from layactl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,16 +58,20 @@ def trace_command(
     from layactl.parity.items import load_items
     from layactl.parity.trace import Trace, trace_engine, trace_reference, write_trace
     from layactl.reporting.identity import library_versions
+    from layactl.reporting.record_stream import refuse_input
 
     if (model is None) == (reference is None):
         raise UsageError("give one of -m MODEL and --reference CHECKPOINT")
+    refuse_input(out, {"the model": model, "the checkpoint": reference, "the items": items, "the spec": spec})
     chosen = load_items(items, only=item or ()).items
     if len(chosen) > _TRACED_ITEMS:
         raise UsageError(f"{len(chosen)} items are too many for a trace", hint="--item ID chooses one; repeatable")
     traces: dict[tuple[str, str], Trace] = {}
     if model is not None:
         choice = ModelChoice(model, outtype, cache_dir, threads, spec, kernels, quiet, max_len)
-        loaded = choice.load(choice.resolve())
+        resolved = choice.resolve()
+        refuse_input(out, {"the model": resolved.file.path})
+        loaded = choice.load(resolved)
         header: dict[str, Any] = {"side": "engine", "model": loaded.name, "kernels": loaded.forward.kernels}
         header["versions"] = library_versions()
         for one in chosen:
@@ -75,12 +79,12 @@ def trace_command(
             traces |= {(one["id"], question): trace for question, trace in found.items()}
     else:
         assert reference is not None
-        import tempfile
 
+        from layactl.parity.private_copy import scratch_folder
         from layactl.parity.reference_model import ReferenceModel, versions
 
-        with tempfile.TemporaryDirectory(prefix="layactl-reference-") as scratch:
-            agent = ReferenceModel(reference, Path(scratch), threads=threads)
+        with scratch_folder(reference) as scratch:
+            agent = ReferenceModel(reference, scratch, threads=threads)
             header = {"side": "reference", "model": reference.resolve().name, "versions": versions()}
             for one in chosen:
                 found = trace_reference(agent, one["state"], one["questions"])
@@ -95,7 +99,7 @@ def diff_command(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another of the same items.", show_default=False)],
     tolerance: Annotated[
         float, typer.Option("--tolerance", metavar="X", min=0, help="Of a node: max |a - b| / max |a|.")
-    ] = 1e-5,
+    ] = 1e-4,
     nodes: Annotated[bool, typer.Option("--nodes", help="Show every node, not only the first.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a question instead.")] = False,
 ) -> int:
@@ -168,9 +172,9 @@ def invariance_command(
     from layactl.parity.invariance import DIFFERENT, check_invariance, requests_to_ask
     from layactl.parity.items import load_items
 
-    counts = threads.split(",")
-    if not all(count.isdecimal() and int(count) for count in counts):
-        raise UsageError("must be numbers of threads, M,N", where=f"--threads {threads}")
+    numbers = whole_numbers(threads, ",")
+    if not numbers or 0 in numbers:
+        raise UsageError("must be numbers of threads, M,N", where=f"--threads {threads:.60}")
     resolved = ModelChoice(model, outtype, cache_dir, quiet=quiet).resolve()
     chosen = load_items(items, english=english, every=1 if item else every, only=item or ()).items
 
@@ -184,7 +188,6 @@ def invariance_command(
             max_len=max_len,
         )
 
-    numbers = [int(count) for count in counts]
     with progress("asking", requests_to_ask(chosen, numbers), unit="share", quiet=quiet) as update:
         results = check_invariance(open_model, chosen, threads=numbers, tick=update)
     for result in results:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +30,10 @@ class Side(Protocol):
 
     def identity(self, items: Items) -> dict[str, Any]:
         """The identity of a run of these items."""
+        ...
+
+    def prepared(self) -> AbstractContextManager[Side]:
+        """Yields a side with all that it leaves on disk while it lasts; it may be opened several times."""
         ...
 
     def open(self) -> AbstractContextManager[Answer]:
@@ -64,6 +67,9 @@ class EngineSide:
         model = self.load()
         identity = engine_identity(model, GgufFile(self.path), set_threads(self.threads))
         return identity | {"corpus": items.identity()}
+
+    def prepared(self) -> AbstractContextManager[Side]:
+        return nullcontext(self)
 
     @contextmanager
     def open(self) -> Iterator[Answer]:
@@ -99,10 +105,11 @@ def engine_record(model: Model, item: dict[str, Any]) -> Record:
 
 @dataclass(frozen=True)
 class ReferenceSide:
-    """The laya package over a private copy of a checkpoint."""
+    """The laya package over private copies of a checkpoint. scratch: where they go, once it is prepared."""
 
     checkpoint: Path
     threads: int | None = None
+    scratch: Path | None = None
 
     def identity(self, items: Items) -> dict[str, Any]:
         """What a run of this side depends on. Raises CheckpointError; ModelLoadError without the package."""
@@ -132,31 +139,38 @@ class ReferenceSide:
         }
 
     @contextmanager
+    def prepared(self) -> Iterator[Side]:
+        from layactl.parity.private_copy import scratch_folder
+
+        with scratch_folder(self.checkpoint) as scratch:
+            yield replace(self, scratch=scratch)
+
+    @contextmanager
     def open(self) -> Iterator[Answer]:
         from layactl.parity.reference_model import ReferenceModel
 
-        with tempfile.TemporaryDirectory(prefix="layactl-reference-") as scratch:
-            reference = ReferenceModel(self.checkpoint, Path(scratch), threads=self.threads)
+        assert self.scratch is not None, "opened before it was prepared"
+        reference = ReferenceModel(self.checkpoint, self.scratch, threads=self.threads)
 
-            def answer(item: dict[str, Any]) -> Record:
-                response = reference.ask(item["state"], item["questions"])
-                if response.refusal is not None:
-                    return _header(item) | {"refusal": response.refusal}
-                return _header(item) | {
-                    "questions": {
-                        question_id: {
-                            "type": question.answer["type"],
-                            "ids": question.ids,
-                            "markers": question.markers,
-                            "logits": question.logits,
-                            "act_logits": question.act_logits,
-                            "answer": question.answer,
-                        }
-                        for question_id, question in response.questions.items()
+        def answer(item: dict[str, Any]) -> Record:
+            response = reference.ask(item["state"], item["questions"])
+            if response.refusal is not None:
+                return _header(item) | {"refusal": response.refusal}
+            return _header(item) | {
+                "questions": {
+                    question_id: {
+                        "type": question.answer["type"],
+                        "ids": question.ids,
+                        "markers": question.markers,
+                        "logits": question.logits,
+                        "act_logits": question.act_logits,
+                        "answer": question.answer,
                     }
+                    for question_id, question in response.questions.items()
                 }
+            }
 
-            yield answer
+        yield answer
 
 
 def _header(item: dict[str, Any]) -> Record:

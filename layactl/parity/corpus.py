@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from layactl.core import strict_json
+from layactl.durable import read_limited
 from layactl.errors import InputError, RequestError
 from layactl.parity.corpus_coverage import coverage_problems
 from layactl.parity.corpus_kinds import (
@@ -22,6 +23,7 @@ from layactl.parity.corpus_kinds import (
 from layactl.parity.corpus_states import SLOT_VALUES, STATE_SLOTS, Sources
 
 FORMAT = "layactl.parity-corpus/1"
+_MAX_BYTES = 16 * 2**20
 PROSE, LEXICON, SUMMARY = "prose.txt", "lexicon.json", "corpus.json"
 
 _HEADER = re.compile(r"## ([a-z]{2}) ([a-z]+)")
@@ -164,9 +166,7 @@ def _read_json(path: Path) -> Any:
 def _read_text(path: Path) -> str:
     """Text with line feeds only, however the file was checked out. Raises InputError."""
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        return read_limited(path, _MAX_BYTES).decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8 text: {error.reason} at byte {error.start}", where=str(path)) from None
 

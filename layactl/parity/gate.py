@@ -106,9 +106,9 @@ class Report:
 
     @property
     def scope(self) -> str:
-        """What the verdict is about: the part of the items, and tiers that are not the registered ones."""
+        """What the verdict is about where it is not the whole corpus."""
         subset = str(self.candidate.identity["corpus"].get("subset"))
-        return "" if subset == "all" else f"{subset} of the items"
+        return "" if subset == "all" else f"the subset {subset!r:.60}"
 
     def failed_rules(self) -> Counter[str]:
         return Counter(failure.rule for failure in self.failures)

@@ -71,7 +71,7 @@ def check_invariance(
     open_model: number of threads -> an engine that computes with so many (torch's number is one for the process, and is
     as before afterwards); items: {"id", "state", "questions"} each, ids unlike; tick: called with the number of
     requests asked so far, at most `requests_to_ask(items, threads)`.
-    Raises what open_model raises.
+    Raises UsageError for a number of threads that cannot be, and what open_model raises.
     """
     before = set_threads(None)
     asked = 0
@@ -84,6 +84,9 @@ def check_invariance(
         return outputs
 
     try:
+        # Tried before the first check, not hours into it.
+        for count in threads:
+            set_threads(count)
         base, results = _check_one_engine(partial(ask, open_model(threads[0])), items)
         for count in threads[1:]:
             other = _ask_all(partial(ask, open_model(count)), items)

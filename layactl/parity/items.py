@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from layactl.core import strict_json
+from layactl.durable import read_limited
 from layactl.errors import InputError, RequestError, UsageError
 from layactl.parity.shipped import shipped
 
@@ -43,7 +45,7 @@ def load_items(
 
     english: only items whose letters are all ASCII; every: only one item of so many, the first included; only: only
     these ids; shard: (i, n), every n-th item from the i-th on, which is no subset of its own: shards are merged.
-    Raises InputError naming the line, UsageError.
+    Raises InputError naming the line, UsageError also where no item is left.
     """
     from layactl.parity.corpus import build_corpus, corpus_bytes, english_items
 
@@ -51,7 +53,7 @@ def load_items(
         built = build_corpus(shipped("corpus"))
         data, items = corpus_bytes(built), built
     else:
-        data = _read(path)
+        data = read_limited(path, _MAX_BYTES)
         items = parse_items(data, str(path))
     subset = []
     if english:
@@ -66,15 +68,17 @@ def load_items(
         items = [item for item in items if item["id"] in set(only)]
         subset.append("only " + hashlib.sha256("\n".join(sorted(set(only))).encode()).hexdigest()[:16])
     first, step = shard
-    name = ", ".join(subset) or "all"
-    return Items(tuple(items[first::step]), hashlib.sha256(data).hexdigest(), name, len(items))
+    chosen = tuple(items[first::step])
+    if not chosen:
+        raise UsageError("no items are left", where="the corpus" if path is None else str(path))
+    return Items(chosen, hashlib.sha256(data).hexdigest(), ", ".join(subset) or "all", len(items))
 
 
 def parse_items(data: bytes, where: str) -> list[dict[str, Any]]:
-    """One object a line with a text "id" of its own, "questions" an object. Raises InputError."""
+    """One object a line with a text "id" of its own, "questions" an object; only LF ends a line. Raises InputError."""
     items: list[dict[str, Any]] = []
     seen: set[str] = set()
-    for number, line in enumerate(data.splitlines(), start=1):
+    for number, line in enumerate(io.BytesIO(data), start=1):
         at = f"{where}, line {number}"
         try:
             item = strict_json.loads_strict(line)
@@ -89,14 +93,3 @@ def parse_items(data: bytes, where: str) -> list[dict[str, Any]]:
         seen.add(item["id"])
         items.append(item)
     return items
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as handle:
-            data = handle.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    if len(data) > _MAX_BYTES:
-        raise InputError(f"is larger than {_MAX_BYTES} bytes", where=str(path))
-    return data

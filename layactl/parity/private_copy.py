@@ -7,20 +7,86 @@ few small files it needs as copies, and the weights as a link.
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import stat
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from layactl.checkpoint.folder import AGENT_CONFIG, ENCODER_CONFIG, MAX_TOKENIZER_BYTES
-from layactl.checkpoint.json_files import check_regular, parse_json_object, read_bytes
+from layactl.checkpoint.json_files import parse_json_object, read_bytes
 from layactl.checkpoint.safetensors_file import StoredTensor, read_safetensors
 from layactl.checkpoint.weights import INDEX, SINGLE
+from layactl.durable import check_regular
 from layactl.errors import CheckpointError, OutputError
+from layactl.parity.sigterm import unwound_on_sigterm
 
 _TOKENIZER = "tokenizer"
 _SLICE_BYTES = 4 * 2**20
 _ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_PREFIX, _LOCK = "layactl-reference-", "lock"
+# Between the making of a folder and its lock.
+_SECONDS_TO_LOCK = 60
+
+
+@contextmanager
+def scratch_folder(checkpoint: Path) -> Iterator[Path]:
+    """A temporary folder for copies of `checkpoint`, gone at the end, after SIGTERM too.
+
+    What a killed process left is removed first. Raises OutputError when temporary files would go into the checkpoint.
+    """
+    # Asked for itself first: Python writes into the temporary folder to try it.
+    if wanted := next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), None):
+        _refuse_inside(checkpoint, Path(wanted))
+    place = Path(tempfile.gettempdir())
+    _refuse_inside(checkpoint, place)
+    _remove_leftovers(place)
+    with unwound_on_sigterm():
+        with _writing(place):
+            scratch = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place, ignore_cleanup_errors=True)
+        with scratch as folder, (Path(folder) / _LOCK).open("xb") as lock:
+            _try_lock(lock.fileno())
+            yield Path(folder)
+
+
+def _refuse_inside(checkpoint: Path, place: Path) -> None:
+    if place.resolve().is_relative_to(checkpoint.resolve()):
+        raise OutputError("is inside the checkpoint, which is never written to", where=str(place))
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Remove scratch folders of ours whose process no longer holds their lock, being dead."""
+    for folder in place.glob(f"{_PREFIX}*"):
+        # What is gone already, or has no lock to tell by, stays as it is.
+        with suppress(OSError):
+            status = folder.lstat()
+            ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+            if ours and time.time() - status.st_mtime > _SECONDS_TO_LOCK and _is_abandoned(folder / _LOCK):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(lock: Path) -> bool:
+    descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        return _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Whether nobody else holds it; where there are no such locks nobody is known not to."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def private_copy(checkpoint: Path, scratch: Path) -> Path:
@@ -30,8 +96,7 @@ def private_copy(checkpoint: Path, scratch: Path) -> Path:
     to the file itself; shards are merged into one file, tensor bytes and types as they are.
     Raises CheckpointError naming the file that is missing or not understood, OutputError when the copy cannot be made.
     """
-    if scratch.resolve().is_relative_to(checkpoint.resolve()):
-        raise OutputError("is inside the checkpoint, which is never written to", where=str(scratch))
+    _refuse_inside(checkpoint, scratch)
     with _writing(scratch):
         copy = Path(tempfile.mkdtemp(prefix=f"{checkpoint.resolve().name[:50]}.", dir=scratch))
     for name in (AGENT_CONFIG, ENCODER_CONFIG, *_tokenizer_files(checkpoint)):
@@ -71,7 +136,7 @@ def _shards(checkpoint: Path) -> set[str]:
 
 
 def _link(weights: Path, target: Path) -> None:
-    check_regular(weights)
+    check_regular(weights, CheckpointError)
     if not weights.exists():
         raise CheckpointError(f"{weights.name} is missing", where=str(weights))
     with _writing(target):

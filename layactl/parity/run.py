@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
-import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from layactl.core import strict_json
-from layactl.errors import ModelLoadError, OutputError
-from layactl.parity.answering import Answer, Side
+from layactl.errors import OutputError, UsageError
+from layactl.parity.answering import Record, Side
 from layactl.parity.items import Items
-from layactl.reporting.record_stream import record_stream
+from layactl.parity.processes import answering
+from layactl.reporting.record_stream import record_stream, refuse_inputs
 
 RUN_FORMAT = "layactl.parity-run/1"
+_SUFFIX = ".jsonl"
 
 
 def run(
@@ -36,10 +32,10 @@ def run(
     jobs: processes, each with a model of its own; tick: called with the number of records written so far.
     Raises OutputError, UsageError (--resume of another run), and what opening the side raises.
     """
-    before: list[dict[str, Any]] = []
+    before: list[Record] = []
     # The side first: an earlier run's records go only when this one can begin.
     with (
-        _answering(side, jobs) as answers,
+        answering(side, jobs) as answers,
         record_stream(out, run_meta(identity), resume=resume, earlier=before.append) as write,
     ):
         expected = [item["id"] for item in items.items[: len(before)]]
@@ -59,40 +55,11 @@ def run_meta(identity: dict[str, Any]) -> dict[str, Any]:
     return {"format": RUN_FORMAT, "identity": identity}
 
 
-@contextmanager
-def _answering(side: Side, jobs: int) -> Iterator[Callable[[Sequence[dict[str, Any]]], Iterator[dict[str, Any]]]]:
-    """Yields: items -> their records, in order."""
-    if jobs == 1:
-        with side.open() as answer:
-            yield lambda items: map(answer, items)
-        return
-    # Spawned, not forked: torch's threads do not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        try:
-            pool.submit(_open_here, side).result()
-            yield lambda items: pool.map(partial(_answer_here, side), items)
-        except BrokenProcessPool:
-            raise ModelLoadError(
-                "a process of this run was killed", hint="every process holds a model of its own: try fewer --jobs"
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
+def check_run_target(out: Path, inputs: Mapping[str, Path | None]) -> None:
+    """A run is called NAME.jsonl, so that no two share a NAME.meta.json, and replaces nothing that is read.
 
-
-# One side a process, for as long as the process lives.
-_opened = ExitStack()
-_answer: Answer | None = None
-
-
-def _open_here(side: Side) -> None:
-    global _answer
-    if _answer is None:
-        _answer = _opened.enter_context(side.open())
-        atexit.register(_opened.close)
-
-
-def _answer_here(side: Side, item: dict[str, Any]) -> dict[str, Any]:
-    _open_here(side)
-    assert _answer is not None
-    return _answer(item)
+    inputs: as `refuse_inputs` takes them. Raises UsageError.
+    """
+    if out.suffix != _SUFFIX:
+        raise UsageError(f"the name of a run must end in {_SUFFIX}", where=str(out))
+    refuse_inputs(out, inputs)

@@ -11,9 +11,9 @@ from typing import Any
 
 from layactl.core import strict_json
 from layactl.core.json_fields import JsonObject
-from layactl.durable import replacing
-from layactl.errors import InputError, OutputError, RequestError
-from layactl.parity.run import RUN_FORMAT, run_meta
+from layactl.durable import check_regular, read_limited, replacing
+from layactl.errors import InputError, RequestError
+from layactl.parity.run import RUN_FORMAT, check_run_target, run_meta
 from layactl.reporting.record_stream import sidecar
 
 _MAX_META_BYTES = 2**20
@@ -62,10 +62,13 @@ def read_run(path: Path) -> Run:
     """RUN.jsonl and its RUN.meta.json. Raises InputError naming the file, the line and the field."""
     identity = _identity(sidecar(path))
     items: dict[str, ItemRecord] = {}
+    check_regular(path)
     try:
         with path.open("rb") as handle:
             for number, line in enumerate(iter(lambda: handle.readline(_MAX_LINE_BYTES + 1), b""), start=1):
                 where = f"{path}, line {number}"
+                if len(line) > _MAX_LINE_BYTES:
+                    raise InputError(f"the line is larger than {_MAX_LINE_BYTES} bytes", where=where)
                 if not line.endswith(b"\n"):
                     raise InputError("the last line is torn", where=where, hint="--resume finishes such a run")
                 item = _item(_object(line, where), where)
@@ -77,11 +80,18 @@ def read_run(path: Path) -> Run:
     return Run(path, identity, items)
 
 
+def run_files(runs: Mapping[str, Path]) -> dict[str, Path]:
+    """{what a run is: its path} -> the same with the sidecars, as `refuse_input` takes them."""
+    return {**runs, **{f"the identity of {what}": sidecar(path) for what, path in runs.items()}}
+
+
 def merge_runs(paths: list[Path], out: Path) -> int:
     """Shards of one run -> the whole run, in an order that does not depend on theirs; returns the number of items.
 
-    Every shard must have the same identity, and together they must hold every item. Raises InputError, OutputError.
+    Every shard must have the same identity, and together they must hold every item.
+    Raises UsageError (the output is one of the shards), InputError, OutputError.
     """
+    check_run_target(out, run_files({f"shard {n}": path for n, path in enumerate(paths, start=1)}))
     runs = [read_run(path) for path in paths]
     identity = runs[0].identity
     for run in runs[1:]:
@@ -90,12 +100,11 @@ def merge_runs(paths: list[Path], out: Path) -> int:
                 raise InputError(f"is a shard of another run: its {field} differs", where=str(run.path))
     lines: dict[str, bytes] = {}
     for run in runs:
-        for item_id, line in zip(run.items, run.path.read_bytes().splitlines(keepends=True), strict=True):
-            if item_id in lines:
-                raise InputError(f"the item {item_id!r:.60} is in an earlier shard", where=str(run.path))
-            lines[item_id] = line
-    if out.resolve() in {path.resolve() for path in paths}:
-        raise OutputError("is one of the shards", where=str(out))
+        with run.path.open("rb") as handle:
+            for item_id, line in zip(run.items, handle, strict=True):
+                if item_id in lines:
+                    raise InputError(f"the item {item_id!r:.60} is in an earlier shard", where=str(run.path))
+                lines[item_id] = line
     if len(lines) != (total := identity["corpus"].get("items")):
         raise InputError(f"the shards hold {len(lines)} of {total} items", where=str(paths[0]))
     with replacing(out) as temporary:
@@ -107,10 +116,10 @@ def merge_runs(paths: list[Path], out: Path) -> int:
 
 def _identity(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as handle:
-            meta = _object(handle.read(_MAX_META_BYTES), str(path))
-    except OSError as error:
-        raise InputError(f"the identity of the run cannot be read: {error.strerror}", where=str(path)) from None
+        data = read_limited(path, _MAX_META_BYTES)
+    except InputError as error:
+        raise InputError(f"the identity of the run cannot be read: {error.message}", where=str(path)) from None
+    meta = _object(data, str(path))
     fields = JsonObject(meta, str(path), InputError)
     if meta.get("format") != RUN_FORMAT:
         raise InputError(f"is not a parity run: its format is {meta.get('format')!r:.60}", where=str(path))
@@ -121,10 +130,13 @@ def _identity(path: Path) -> dict[str, Any]:
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
-        strict_json.check_depth(line.decode("utf-8"))
+        text = line.decode("utf-8")
+        strict_json.check_text(text)
         # Not the strict reader: a NaN is for the gate to fail.
-        value = json.loads(line)
-    except (ValueError, RequestError) as error:
+        value = json.loads(text, object_pairs_hook=strict_json.unique_keys)
+    except RequestError as error:
+        raise InputError(error.message, where=where) from None
+    except ValueError as error:
         raise InputError(f"is not JSON: {error!s:.100}", where=where) from None
     if not isinstance(value, dict):
         raise InputError("is not a JSON object", where=where)
@@ -160,6 +172,8 @@ def _question(name: str, value: Any, where: str) -> QuestionRecord:
         raise refuse("act_logits", "must be a list of numbers")
     if answer is not None and not isinstance(answer, dict):
         raise refuse("answer", "must be an object")
+    if not isinstance(value.get("type", ""), str):
+        raise refuse("type", "must be text")
     numbers = None if act_logits is None else list(map(to_float, act_logits))
     return QuestionRecord(str(value.get("type")), ids, markers, list(map(to_float, logits)), numbers, answer)
 

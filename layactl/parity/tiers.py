@@ -13,6 +13,7 @@ from typing import Any
 
 from layactl.core import strict_json
 from layactl.core.json_fields import JsonObject
+from layactl.durable import read_limited
 from layactl.errors import InputError, RequestError, UsageError
 
 SCHEMA = "layactl.parity-tiers/1"
@@ -140,13 +141,9 @@ class Tiers:
 
 def read_tiers(path: Path) -> Tiers:
     """Raises InputError naming the file and the field."""
+    data = read_limited(path, _MAX_BYTES)
     try:
-        with path.open("rb") as handle:
-            data = handle.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    try:
-        content = strict_json.loads_strict(data[:_MAX_BYTES])
+        content = strict_json.loads_strict(data)
     except RequestError as error:
         raise InputError(f"is no tiers file: {error.message}", where=str(path)) from None
     if not isinstance(content, dict):

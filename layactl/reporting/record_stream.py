@@ -10,8 +10,11 @@ from typing import IO, Any, Protocol
 
 import orjson
 
-from layactl.durable import check_target, replacing, sync
+from layactl.durable import check_target, read_limited, replacing, sync
 from layactl.errors import InputError, OutputError, UsageError
+
+_MAX_SIDECAR_BYTES = 16 * 2**20
+_ABSENT = object()
 
 
 class LineSink(Protocol):
@@ -25,12 +28,24 @@ def sidecar(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".jsonl") + ".meta.json")
 
 
-def refuse_inputs(path: Path, inputs: Mapping[str, str]) -> None:
-    """Neither an output nor its sidecar may replace what the run reads: {what it is: file}. Raises UsageError."""
+def refuse_inputs(path: Path, inputs: Mapping[str, str | Path | None]) -> None:
+    """Neither an output nor its sidecar may replace what the run reads; see `refuse_input`. Raises UsageError."""
     for target in (path, sidecar(path)):
-        for what, name in inputs.items():
-            if name != "-" and target.exists() and Path(name).exists() and target.samefile(name):
-                raise UsageError(f"is {what} itself", where=str(target))
+        refuse_input(target, inputs)
+
+
+def refuse_input(target: Path, inputs: Mapping[str, str | Path | None]) -> None:
+    """A file that is to be written may not be one that is read, nor lie in a folder that is read.
+
+    inputs: {what it is: its path}; "-" is standard input, None what was not given. Raises UsageError.
+    """
+    for what, name in inputs.items():
+        if name is None or name == "-" or not Path(name).exists():
+            continue
+        if target.exists() and target.samefile(name):
+            raise UsageError(f"is {what} itself", where=str(target))
+        if any(folder.exists() and folder.samefile(name) for folder in target.absolute().resolve().parents):
+            raise UsageError(f"lies in {what}, which is only read", where=str(target))
 
 
 @contextmanager
@@ -104,22 +119,36 @@ def file_sha256(path: Path) -> str:
 
 def _check_meta(path: Path, meta: dict[str, Any]) -> None:
     try:
-        recorded = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+        recorded = orjson.loads(read_limited(path, _MAX_SIDECAR_BYTES))
+    except (InputError, orjson.JSONDecodeError):
         recorded = None
     if not isinstance(recorded, dict):
         raise UsageError("the sidecar that says what this output belongs to cannot be read", where=str(path))
     for field in meta:
-        old, new = recorded.get(field), meta[field]
+        # Through JSON, so that both sides are spelled alike.
+        old, new = recorded.get(field), orjson.loads(orjson.dumps(meta[field]))
         if isinstance(old, dict) and isinstance(new, dict):
             old, new = ({k: v for k, v in value.items() if k != "path"} for value in (old, new))
-        # Through JSON, so that both sides are spelled alike.
-        if old != orjson.loads(orjson.dumps(new)):
+        if difference := _difference(old, new, field):
             raise UsageError(
-                f"cannot be resumed: it was started with different {field}",
+                f"cannot be resumed: it was started with different {difference}",
                 where=str(path),
                 hint="without --resume the output starts over, and its lines are lost",
             )
+
+
+def _difference(old: Any, new: Any, field: str) -> str | None:
+    """The innermost field that differs and both its values: "identity.threads: 1, now 2"."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        inside = (
+            _difference(old.get(key, _ABSENT), new.get(key, _ABSENT), f"{field}.{key}")
+            for key in [*new, *(key for key in old if key not in new)]
+        )
+        return next(filter(None, inside), None)
+    if old == new:
+        return None
+    before, now = ("nothing" if value is _ABSENT else orjson.dumps(value).decode() for value in (old, new))
+    return f"{field:.120}: {before:.60}, now {now:.60}"
 
 
 def _continue_from(path: Path, earlier: Callable[[dict[str, Any]], object]) -> None:

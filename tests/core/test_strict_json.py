@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -117,6 +119,46 @@ def test_a_leading_bom_is_not_counted_in_positions():
     for document in (BOM + b"[1 2]", BOM.decode() + "[1 2]"):
         with pytest.raises(RequestError, match="character 3"):
             strict_json.loads_strict(document)
+
+
+@pytest.mark.parametrize("piece", ["a", "\\n"])
+def test_the_depth_of_a_large_document_costs_no_memory(piece: str):
+    """Measured in a process of its own: what an expression keeps is not seen by tracemalloc."""
+    program = (
+        "import resource; from layactl.core.strict_json import check_text\n"
+        f"text = '\"' + {piece!r} * (8_000_000 // {len(piece)}) + '\"' + '[]' * 200\n"
+        "used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = used(); check_text(text); print(used() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert int(done.stdout) * unit < 32 * 2**20
+
+
+@pytest.mark.parametrize("document", ['"a', '"a\\', '"a\\"', '"\\\\"', '"' + "\\" * 7, ""])
+def test_brackets_after_any_string_are_counted_as_they_stand(document: str):
+    """Held to a count by hand: a string that does not end swallows what follows."""
+    text = document + "[" * (strict_json.MAX_DEPTH + 1)
+    inside = escaped = False
+    depth = 0
+    for character in text:
+        if inside:
+            inside, escaped = escaped or character != '"', not escaped and character == "\\"
+        elif character == '"':
+            inside = True
+        else:
+            depth += character == "["
+    if depth > strict_json.MAX_DEPTH:
+        with pytest.raises(RequestError, match="nested levels"):
+            strict_json.check_text(text)
+    else:
+        strict_json.check_text(text)
+
+
+def test_a_key_that_is_there_twice_is_named():
+    with pytest.raises(RequestError, match="the key 'a' is there twice"):
+        json.loads('[{"b": 1, "a": 2, "a": 3}]', object_pairs_hook=strict_json.unique_keys)
+    assert json.loads('{"a": {"a": 1}}', object_pairs_hook=strict_json.unique_keys) == {"a": {"a": 1}}
 
 
 # One flaw each, complete in itself, so that any two can stand in one array.

@@ -12,7 +12,7 @@ import pytest
 
 import layactl
 from layactl.engine.threads import set_threads
-from layactl.errors import NumericError, RequestError
+from layactl.errors import NumericError, RequestError, UsageError
 from layactl.layouts.interface import RawOutput, TokenSequence
 from layactl.parity.invariance import InvarianceResult, check_invariance, requests_to_ask
 
@@ -289,6 +289,13 @@ def test_every_number_of_threads_is_held_to_the_first(counts: tuple[int, ...]) -
     names = [f"threads {counts[0]} to {count}" for count in counts[1:]]
     assert [result.name for result in results] == ["replay", "alone", "order", *names]
     assert [result.logit_error for result in results[3:]] == [abs(counts[0] - count) for count in counts[1:]]
+
+
+def test_a_number_of_threads_that_cannot_be_is_refused_before_the_first_check() -> None:
+    asked: list[int] = []
+    with pytest.raises(UsageError, match="99999"):
+        check_invariance(opens(lambda *_: ([1.0], [], 0.5)), ITEMS, threads=(1, 99999), tick=asked.append)
+    assert not asked
 
 
 def test_no_items_is_no_error() -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError
@@ -29,7 +34,7 @@ from checkpoint_edit import (
 from layactl.core.model_shape import EncoderShape
 from layactl.errors import CheckpointError, LayactlError, ModelLoadError, OutputError
 from layactl.parity import reference_model
-from layactl.parity.private_copy import private_copy
+from layactl.parity.private_copy import private_copy, scratch_folder
 from layactl.parity.reference_model import ReferenceModel, refuse_other_rope, refuse_reduced_precision, versions
 
 from .conftest import COMMITTED
@@ -208,6 +213,103 @@ def test_the_copy_never_lies_in_the_checkpoint(checkpoint: Callable[..., Path]) 
         with pytest.raises(OutputError, match="never written"):
             private_copy(folder, place)
     assert listing(folder) == before
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    use_as_temporary(folder, monkeypatch)
+    return folder
+
+
+def use_as_temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+def test_a_temporary_folder_in_the_checkpoint_is_refused_before_anything_is_written(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoint()
+    before = listing(folder)
+    use_as_temporary(folder / "encoder", monkeypatch)
+    with pytest.raises(OutputError, match="never written"), scratch_folder(folder):
+        pass
+    assert listing(folder) == before
+
+
+def test_a_scratch_folder_is_gone_at_the_end(checkpoint: Callable[..., Path], temporary: Path) -> None:
+    with scratch_folder(checkpoint()) as folder:
+        assert list(temporary.iterdir()) == [folder]
+        private_copy(checkpoint("tiny-multilingual"), folder)
+    assert not list(temporary.iterdir())
+
+
+HOLDS_A_SCRATCH_FOLDER = """
+import sys, time
+from pathlib import Path
+from layactl.parity.private_copy import scratch_folder
+with scratch_folder(Path("/nowhere")) as folder:
+    (folder / "copy").mkdir()
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Another process and its scratch folder, which looks old."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDS_A_SCRATCH_FOLDER], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    aged(folder)
+    yield process, folder
+    process.kill()
+    process.communicate()
+
+
+def aged(folder: Path) -> None:
+    os.utime(folder, (time.time() - 3600,) * 2)
+
+
+def test_sigterm_takes_the_scratch_folder_with_it(holder: tuple[subprocess.Popen[str], Path], temporary: Path) -> None:
+    process, _ = holder
+    process.terminate()
+    assert process.wait(60) == 143
+    assert not list(temporary.iterdir())
+
+
+def test_the_folder_of_a_killed_process_goes_and_that_of_a_living_one_stays(
+    holder: tuple[subprocess.Popen[str], Path], temporary: Path, checkpoint: Callable[..., Path]
+) -> None:
+    process, folder = holder
+    model = checkpoint()
+    with scratch_folder(model):
+        assert folder.exists()
+    process.kill()
+    process.wait()
+    with scratch_folder(model):
+        assert not folder.exists()
+
+
+def test_only_what_a_run_left_is_removed(temporary: Path, checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    for folder in (elsewhere, temporary / "layactl-reference-new", temporary / "another-old"):
+        folder.mkdir()
+        (folder / "lock").touch()
+    (temporary / "layactl-reference-without-lock").mkdir()
+    (temporary / "layactl-reference-file").touch()
+    (temporary / "layactl-reference-link").symlink_to(elsewhere)
+    for name in ("another-old", "layactl-reference-without-lock", "layactl-reference-file"):
+        aged(temporary / name)
+    aged(elsewhere)
+    before = listing(tmp_path)
+    with scratch_folder(checkpoint()):
+        pass
+    after = listing(tmp_path)
+    assert set(before) <= set(after)
 
 
 def test_a_scratch_folder_that_is_not_there_is_an_output_error(checkpoint: Callable[..., Path], tmp_path: Path) -> None:

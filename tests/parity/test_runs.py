@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from layactl.errors import InputError, OutputError, UsageError
+from layactl.parity import run_file
 from layactl.parity.answering import EngineSide
 from layactl.parity.items import load_items, parse_items
 from layactl.parity.run import run
@@ -28,7 +36,7 @@ def item_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def side(gguf_of: Callable[[str, str], Path]) -> EngineSide:
-    return EngineSide(gguf_of("tiny-english", "f32"), "tiny", threads=1)
+    return EngineSide(gguf_of("tiny-english", "f32"), "tiny", threads=1, kernels="reference")
 
 
 def answer(side: EngineSide, item_file: Path, out: Path, **options: Any) -> bytes:
@@ -76,6 +84,8 @@ def test_a_run_of_something_else_is_not_continued(
     with pytest.raises(UsageError, match="different identity"):
         answer(other, item_file, out, resume=True)
     assert out.read_bytes() == before
+    with pytest.raises(UsageError, match=r"with different identity\.threads: 1, now 2 "):
+        answer(replace(side, threads=2), item_file, out, resume=True)
     out.write_bytes(b"".join(reversed(before.splitlines(keepends=True))))
     with pytest.raises(OutputError, match="not those of the first items"):
         answer(side, item_file, out, resume=True)
@@ -106,8 +116,9 @@ def test_shards_merge_into_the_whole_run(side: EngineSide, item_file: Path, tmp_
         merge_runs(shards[:2], tmp_path / "part.jsonl")
     with pytest.raises(InputError, match="is in an earlier shard"):
         merge_runs([*shards, shards[0]], tmp_path / "part.jsonl")
-    with pytest.raises(OutputError, match="is one of the shards"):
-        merge_runs(shards, shards[0])
+    for clash in (shards[0], *(tmp_path / name for name in ("shard1.jsonl", "merged"))):
+        with pytest.raises(UsageError, match=r"is shard [12] itself|must end in \.jsonl"):
+            merge_runs(shards, clash)
     meta = json.loads(sidecar(shards[1]).read_text())
     meta["identity"]["kernels"] = "other"
     sidecar(shards[1]).write_text(json.dumps(meta))
@@ -128,6 +139,10 @@ BAD_ITEMS = {
     "an empty id": (b'{"id": "", "state": 1, "questions": {}}', "must be text"),
     "NaN": (b'{"id": "a", "state": NaN, "questions": {}}', "is no item"),
     "a blank line": (b"", "is no item"),
+    "two in a line": (
+        b'{"id": "a", "state": 1, "questions": {}}\r{"id": "b", "state": 1, "questions": {}}',
+        "is no item",
+    ),
 }
 
 
@@ -138,6 +153,18 @@ def test_a_line_that_is_no_item_is_named(name: str):
         parse_items(b'{"id": "x", "state": 1, "questions": {}}\n' + line + b"\n", "items.jsonl")
     assert fragment in error.value.message
     assert error.value.where == "items.jsonl, line 2"
+
+
+def test_only_a_line_feed_ends_a_line():
+    line = b'{"id": "%d",\r"state":\r1, "questions": {}}\r\n'
+    assert [item["id"] for item in parse_items(line % 1 + line % 2, "items.jsonl")] == ["1", "2"]
+
+
+def test_no_items_are_no_run(item_file: Path, tmp_path: Path):
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    for path, options in ((tmp_path / "empty.jsonl", {}), (item_file, {"shard": (7, 8)})):
+        with pytest.raises(UsageError, match="no items are left"):
+            load_items(path, **options)
 
 
 def test_an_id_is_there_once(tmp_path: Path):
@@ -187,6 +214,20 @@ BAD_RECORDS: dict[str, tuple[str, str]] = {
     ),
     "too deep": ("[" * 100_000, "more than 128 nested levels"),
     "an item twice": ('{"id": "first", "questions": {}}', "the item 'first' is there twice"),
+    "a type that is no text": (
+        '{"id": "a", "questions": {"q": {"type": ["noul"], "ids": [1], "logits": [1]}}}',
+        "questions.q.type must be text",
+    ),
+    "a surrogate in the id": (r'{"id": "\ud800", "questions": {}}', "unpaired surrogate"),
+    "a surrogate in a key of an answer": (
+        r'{"id": "a", "questions": {"q": {"ids": [1], "logits": [1], "answer": {"\udc00": 1}}}}',
+        "unpaired surrogate",
+    ),
+    "a key twice": ('{"id": "a", "id": "b", "questions": {}}', "the key 'id' is there twice"),
+    "a key twice further in": (
+        '{"id": "a", "questions": {"q": {"ids": [1], "logits": [1], "answer": {"x": 1, "x": 2}}}}',
+        "the key 'x' is there twice",
+    ),
 }
 
 
@@ -212,8 +253,11 @@ def test_a_torn_run_says_how_to_finish_it(tmp_path: Path):
 
 
 BAD_SIDECARS = {
-    "missing": (None, "the identity of the run cannot be read"),
+    "missing": (None, "run.meta.json is missing"),
     "no JSON": ("{", "is not JSON"),
+    "too large": (" " * 2**20 + "{}", f"is larger than {2**20} bytes"),
+    "a surrogate": (r'{"format": "layactl.parity-run/1", "identity": {"corpus": {}, "x": "\ud800"}}', "surrogate"),
+    "a key twice": ('{"format": "layactl.parity-run/1", "identity": {"a": 1, "a": 2}}', "the key 'a' is there twice"),
     "of another format": ('{"format": "layactl-decide-run/1"}', "is not a parity run"),
     "no identity": ('{"format": "layactl.parity-run/1"}', "identity"),
     "no corpus": ('{"format": "layactl.parity-run/1", "identity": {}}', "identity.corpus"),
@@ -231,3 +275,133 @@ def test_a_run_without_its_identity_is_refused(name: str, tmp_path: Path):
         read_run(path)
     assert fragment in error.value.message
     assert error.value.where == str(sidecar(path))
+
+
+def test_a_line_of_any_length_is_refused_by_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_file, "_MAX_LINE_BYTES", 100)
+    path = tmp_path / "run.jsonl"
+    sidecar(path).write_text('{"format": "layactl.parity-run/1", "identity": {"corpus": {}}}')
+    path.write_text(" " * 1000)
+    with pytest.raises(InputError, match="the line is larger than 100 bytes"):
+        read_run(path)
+
+
+def test_lines_of_a_run_end_at_line_feeds_alone(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    sidecar(path).write_text('{"format": "layactl.parity-run/1", "identity": {"corpus": {"items": 2}}}')
+    text = b'{"id": "b",\r"questions": {}}\r\n{"id": "a", "questions": {}}\n'
+    path.write_bytes(text)
+    assert merge_runs([path], tmp_path / "merged.jsonl") == 2
+    assert sorted((tmp_path / "merged.jsonl").read_bytes().splitlines()) == sorted(text.splitlines())
+
+
+PIPES: dict[str, Callable[[Path], object]] = {
+    "run.jsonl": read_run,
+    "run.meta.json": lambda path: read_run(path.with_name("run.jsonl")),
+    "items.jsonl": load_items,
+}
+
+
+@pytest.mark.parametrize("name", PIPES)
+def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path):
+    for other in ("run.jsonl", "run.meta.json"):
+        (tmp_path / other).write_text('{"format": "layactl.parity-run/1", "identity": {"corpus": {}}}')
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=f"{name} is not a regular file"):
+        PIPES[name](tmp_path / name)
+
+
+def test_a_pipe_for_a_sidecar_is_not_waited_for(side: EngineSide, item_file: Path, tmp_path: Path):
+    out = tmp_path / "run.jsonl"
+    answer(side, item_file, out)
+    sidecar(out).unlink()
+    os.mkfifo(sidecar(out))
+    with pytest.raises(UsageError, match="cannot be read"):
+        answer(side, item_file, out, resume=True)
+
+
+# -- the processes of a run -------------------------------------------------------------------------------------------
+
+
+def processes_below(pid: int) -> set[int]:
+    """Every process that another one started, from /proc."""
+    found = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found |= {child, *processes_below(child)}
+    return found
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "still not so"
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.fixture
+def started(side: EngineSide, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts a run on two processes over items without end, and waits for its first record (or for its processes)."""
+    (tmp_path / "many.jsonl").write_text(
+        "".join(json.dumps(items()[n % 5] | {"id": f"item_{n}"}) + "\n" for n in range(20_000)), encoding="utf-8"
+    )
+    out = tmp_path / "run.jsonl"
+    opened: list[subprocess.Popen[bytes]] = []
+
+    def start(*, answering: bool = True) -> subprocess.Popen[bytes]:
+        command = ["parity", "run", "-m", side.path, "-o", out, tmp_path / "many.jsonl", "--jobs", "2", "-q"]
+        opened.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "layactl", *map(str, command)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        )
+        run = opened[-1]
+
+        def begun() -> bool:
+            assert run.poll() is None, run.communicate()
+            # The processes, and the one that Python itself keeps beside them.
+            return out.exists() and out.stat().st_size > 0 if answering else len(processes_below(run.pid)) >= 2
+
+        wait_for(begun)
+        return run
+
+    yield start
+    for process in opened:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_the_processes_of_a_run_end_with_it(number: int, started: Callable[..., subprocess.Popen[bytes]]):
+    run = started()
+    children = processes_below(run.pid)
+    assert len(children) >= 3
+    run.send_signal(number)
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+    wait_for(lambda: not any(map(is_running, children)), 20)
+    if number != signal.SIGKILL:
+        assert errors.decode() == ("error: interrupted\n" if number == signal.SIGINT else "")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at /proc")
+def test_an_interrupt_while_the_processes_start_is_one_line(started: Callable[..., subprocess.Popen[bytes]]):
+    run = started(answering=False)
+    # As a terminal does it: to every process of the group.
+    os.killpg(run.pid, signal.SIGINT)
+    _, errors = run.communicate(timeout=60)
+    assert (run.returncode, errors.decode()) == (130, "error: interrupted\n")
