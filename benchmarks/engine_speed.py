@@ -136,7 +136,7 @@ def main() -> None:
 
     import torch
 
-    import layactl
+    from layactl.engine.model import Model
     from layactl.gguf_file.dialect import read_model
     from layactl.gguf_file.reader import GgufFile
     from layactl.kernels.choose import choose_kernels
@@ -144,7 +144,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     shape = read_model(GgufFile(options.model)).shape
     names = options.kernels or ["onednn", "onednn-bf16"]
-    models = {name: layactl.load(options.model, kernels=name, threads=options.threads) for name in names}
+    file = GgufFile(options.model)
+    models = {name: Model.from_gguf(file, name=name, kernels=name, unregistered_kernels=True) for name in names}
     first = next(iter(models.values()))
     asks: dict[str, Ask] = {
         name: (lambda body, model=model: model.decide(body["state"], body["questions"]))
@@ -165,7 +166,7 @@ def main() -> None:
     requests = [request(tokens, questions, count, first.limits.max_len) for tokens, questions in sizes]
     report: dict[str, Any] = {"threads": options.threads, "repeat": options.repeat, "requests": []}
     rates = {
-        name: best_rate(choose_kernels("auto", name)[0], shape.encoder.hidden, shape.encoder.ffn)
+        name: best_rate(choose_kernels("auto", name, unregistered=True)[0], shape.encoder.hidden, shape.encoder.ffn)
         for name in names
         if name != "reference"
     }

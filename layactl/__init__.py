@@ -36,7 +36,7 @@ def load(
     path: a GGUF file, or a checkpoint folder, which is converted once into the cache and loaded from there.
     spec: a decision.spec file that replaces the model's own as a whole.
     kernels: how products are computed, instead of what the spec says ("auto"): "onednn" (exact float32, what "auto"
-    takes where it works), "onednn-bf16", "reference".
+    takes where it works) or "reference" (plain torch).
     plan: "sequential" or "packed", instead of the spec's; the router is always sequential.
     threads: CPU threads of the forward pass, for the whole process (torch has one pool); default: torch's own.
     outtype, cache_dir: for a folder: weight type of its conversion ("f16" or "f32") and where conversions are kept.

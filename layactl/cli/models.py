@@ -28,6 +28,7 @@ class ModelChoice:
     quiet: bool = False
     max_len: int | None = None
     plan: str | None = None
+    unregistered_kernels: bool = False
 
     def resolve(self) -> ResolvedModel:
         """Open the GGUF behind -m, converting a checkpoint folder on its first use."""
@@ -62,6 +63,7 @@ class ModelChoice:
             kernels=self.kernels,
             max_len=self.max_len,
             plan=self.plan,
+            unregistered_kernels=self.unregistered_kernels,
         )
         for message in model.notes:
             note(message, self.quiet)

@@ -42,7 +42,7 @@ KernelsOption = Annotated[
     typer.Option(
         "--kernels",
         metavar="K",
-        help="How products are computed: auto, reference, onednn or onednn-bf16. Default: the spec's, else auto.",
+        help="How products are computed: auto, onednn or reference. Default: the spec's, else auto.",
     ),
 ]
 

@@ -16,6 +16,7 @@ from layactl.cli.options import (
     KernelsOption,
     MaxLenOption,
     ModelOption,
+    PlanOption,
     QuietOption,
     SpecOption,
     ThreadsOption,
@@ -138,6 +139,7 @@ def run_command(
     jobs: JobsOption = 1,
     threads: ThreadsOption = None,
     kernels: KernelsOption = None,
+    plan: PlanOption = None,
     spec: SpecOption = None,
     outtype: FolderOuttypeOption = FolderOuttype.f16,
     cache_dir: CacheDirOption = None,
@@ -154,7 +156,9 @@ def run_command(
 
     check_run_target(out, {"the model": model, "the items": items, "the spec": spec})
     resolved = ModelChoice(model, outtype, cache_dir, quiet=quiet).resolve()
-    side = EngineSide(resolved.file.path, resolved.name, _threads(threads, jobs), spec, kernels, max_len)
+    side = EngineSide(
+        resolved.file.path, resolved.name, _threads(threads, jobs), spec, kernels, max_len, plan.value if plan else None
+    )
     _run(side, _items(items, english, every, item, shard), out, jobs, resume, quiet)
 
 

@@ -68,7 +68,9 @@ def trace_command(
         raise UsageError(f"{len(chosen)} items are too many for a trace", hint="--item ID chooses one; repeatable")
     traces: dict[tuple[str, str], Trace] = {}
     if model is not None:
-        choice = ModelChoice(model, outtype, cache_dir, threads, spec, kernels, quiet, max_len)
+        choice = ModelChoice(
+            model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, unregistered_kernels=True
+        )
         resolved = choice.resolve()
         refuse_input(out, {"the model": resolved.file.path})
         loaded = choice.load(resolved)
@@ -186,6 +188,7 @@ def invariance_command(
             spec_file=spec,
             kernels=kernels,
             max_len=max_len,
+            unregistered_kernels=True,
         )
 
     with progress("asking", requests_to_ask(chosen, numbers), unit="share", quiet=quiet) as update:

@@ -65,12 +65,16 @@ class Model:
         kernels: str | None = None,
         max_len: int | None = None,
         plan: str | None = None,
+        unregistered_kernels: bool = False,
     ) -> Model:
-        """Load an open GGUF; see `layactl.load`. name: what answers carry as "model"."""
+        """Load an open GGUF; see `layactl.load`.
+
+        name: what answers carry as "model"; unregistered_kernels: also kernels whose parity tier is not registered.
+        """
         set_threads(threads)
         loaded = read_model(file, max_len)
         text = read_text_side(loaded, name=name, spec_file=spec_file)
-        chosen, notes = choose_kernels(text.spec.plan.kernels, kernels)
+        chosen, notes = choose_kernels(text.spec.plan.kernels, kernels, unregistered=unregistered_kernels)
         if plan is not None and plan not in PLANS:
             raise UsageError(f"no plan is called {plan!r:.40}", hint=f"plans: {', '.join(PLANS)}")
         plan = plan or text.spec.plan.name

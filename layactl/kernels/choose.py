@@ -19,14 +19,18 @@ _HERE: dict[str, Callable[[], Kernels]] = {
 # What `auto` tries, fastest first: exact ones only, and never by a stopwatch, so that the same machine always gives the
 # same digits.
 _AUTOMATIC = ("onednn", "reference")
+# Kernels that no registered tier vouches for (tiers.json): parity runs may use them, answers may not.
+_UNREGISTERED = {"onednn-bf16": "bf16-class"}
 _REPACKED = ("repack", "repack+blas")
 
 
-def choose_kernels(from_spec: str, asked: str | None = None) -> tuple[Kernels, list[str]]:
+def choose_kernels(
+    from_spec: str, asked: str | None = None, *, unregistered: bool = False
+) -> tuple[Kernels, list[str]]:
     """The kernels and what the user should know about the choice.
 
-    from_spec: the spec's plan.kernels; asked: a name that overrides it. Raises ModelLoadError for kernels that do not
-    exist here or compute something else than they say.
+    from_spec: the spec's plan.kernels; asked: a name that overrides it; unregistered: kernels without a registered tier
+    may be chosen too. Raises ModelLoadError for kernels that do not exist here or compute something else than they say.
     """
     name = asked if asked is not None else from_spec
     notes = []
@@ -49,7 +53,12 @@ def choose_kernels(from_spec: str, asked: str | None = None) -> tuple[Kernels, l
         known = name in OWN_KERNELS
         raise ModelLoadError(
             f"the kernels {name!r} {'are not available here' if known else 'are not known'}",
-            hint=f"available: auto, {', '.join(_HERE)}",
+            hint=f"available: auto, {', '.join(name for name in _HERE if name not in _UNREGISTERED)}",
+        )
+    if name in _UNREGISTERED and not unregistered:
+        raise ModelLoadError(
+            f"the kernels {name!r} are not offered: the parity tier {_UNREGISTERED[name]} has no registered row",
+            hint="`layactl parity run` may use them; --kernels auto is exact",
         )
     if (problem := flaw(_HERE[name]())) is not None:
         raise ModelLoadError(f"the kernels {name!r} cannot be used: {problem}", hint="--kernels auto takes what works")

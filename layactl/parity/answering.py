@@ -51,6 +51,7 @@ class EngineSide:
     spec: Path | None = None
     kernels: str | None = None
     max_len: int | None = None
+    plan: str | None = None
 
     def load(self) -> Model:
         return Model.from_gguf(
@@ -60,6 +61,8 @@ class EngineSide:
             spec_file=self.spec,
             kernels=self.kernels,
             max_len=self.max_len,
+            plan=self.plan,
+            unregistered_kernels=True,
         )
 
     def identity(self, items: Items) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 import layactl
 from layactl.engine import forward
 from layactl.errors import UsageError
+from layactl.reporting.identity import host
 
 LONG = "The parcel came late and the invoice was wrong, please help. " * 6
 QUESTIONS: dict[str, Any] = {
@@ -37,6 +38,9 @@ def test_packed_answers_are_the_sequential_ones(
     for state in ("short", LONG, [LONG, "x"]):
         for key, (logits, act_logits) in outputs(packed, state).items():
             expected = outputs(apart, state)[key]
+            # There a row of a packed product does not depend on the other rows.
+            if kernels == "onednn" and "avx512f" in host()["instruction_sets"]:
+                assert (logits, act_logits) == expected
             assert logits == pytest.approx(expected[0], abs=2e-5)
             assert act_logits == pytest.approx(expected[1], rel=1e-5, abs=2e-5)
 
