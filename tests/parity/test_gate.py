@@ -13,7 +13,9 @@ import pytest
 
 import layactl
 from layactl.parity.answering import engine_record
+from layactl.parity.difference import differ, within
 from layactl.parity.gate import Report, judge
+from layactl.parity.run_file import QuestionRecord
 from layactl.parity.shipped import shipped
 from layactl.parity.tiers import Tiers, read_tiers
 
@@ -511,3 +513,17 @@ def test_an_unregistered_tier_refuses_even_with_a_mismatch_allowed(statistical: 
         report = judge(*statistical.runs(), unregistered, tiers, allow_mismatch=allow)
         assert report.verdict == "refused"
         assert "is not registered" in report.refusals[0]
+
+
+@pytest.mark.parametrize(
+    ("levels", "off", "passes"), [(2, 1e-4, True), (2, 2e-4, False), (5, 4e-4, True), (5, 5e-4, False)]
+)
+def test_a_score_may_be_off_by_a_step_of_its_range(levels: int, off: float, passes: bool):
+    """Each of the K probabilities in a score is rounded on its own, so its error counts over K - 1."""
+    records = [
+        QuestionRecord("score", [1], [0], [0.5] * levels, [1.0], {"type": "score", "score": 1.2 + shift})
+        for shift in (0.0, off)
+    ]
+    (number,) = differ(*records).numbers
+    assert number.raw == pytest.approx(off)
+    assert within(number.error, 1e-4) == passes
