@@ -82,7 +82,15 @@ def corpus_command(
 ) -> int:
     """Make the parity corpus: the same bytes everywhere. Exit code 1 when --check finds a difference."""
     from layactl.durable import replacing
-    from layactl.parity.corpus import LEXICON, PROSE, SUMMARY, build_corpus, check_corpus, corpus_bytes, corpus_summary
+    from layactl.parity.corpus.build import (
+        LEXICON,
+        PROSE,
+        SUMMARY,
+        build_corpus,
+        check_corpus,
+        corpus_bytes,
+        corpus_summary,
+    )
     from layactl.parity.shipped import shipped
     from layactl.reporting.record_stream import refuse_input
 

@@ -12,6 +12,7 @@ from typing import Any
 from layactl.core import strict_json
 from layactl.durable import read_limited
 from layactl.errors import InputError, RequestError, UsageError
+from layactl.parity.corpus.build import build_corpus, corpus_bytes, english_items
 from layactl.parity.shipped import shipped
 
 _MAX_BYTES = 256 * 2**20
@@ -47,8 +48,6 @@ def load_items(
     these ids; shard: (i, n), every n-th item from the i-th on, which is no subset of its own: shards are merged.
     Raises InputError naming the line, UsageError also where no item is left.
     """
-    from layactl.parity.corpus import build_corpus, corpus_bytes, english_items
-
     if path is None:
         built = build_corpus(shipped("corpus"))
         data, items = corpus_bytes(built), built

@@ -18,7 +18,7 @@ import pytest
 
 from layactl.errors import InputError, RequestError
 from layactl.layouts.laya.question import parse_question
-from layactl.parity.corpus import (
+from layactl.parity.corpus.build import (
     build_corpus,
     check_corpus,
     corpus_bytes,
@@ -27,8 +27,8 @@ from layactl.parity.corpus import (
     is_english,
     summary_bytes,
 )
-from layactl.parity.corpus_coverage import LANGUAGE_LETTERS, ROWS, coverage_problems
-from layactl.parity.corpus_kinds import KINDS
+from layactl.parity.corpus.coverage import LANGUAGE_LETTERS, ROWS, coverage_problems
+from layactl.parity.corpus.kinds import KINDS
 
 FOLDER = Path(__file__).parents[2] / "corpus"
 
@@ -80,7 +80,7 @@ def test_the_bytes_are_one_compact_object_a_line(items):
 
 def test_the_bytes_do_not_depend_on_the_hash_seed(items):
     program = (
-        "import sys; from pathlib import Path; from layactl.parity.corpus import build_corpus, corpus_bytes; "
+        "import sys; from pathlib import Path; from layactl.parity.corpus.build import build_corpus, corpus_bytes; "
         "sys.stdout.buffer.write(corpus_bytes(build_corpus(Path(sys.argv[1]))))"
     )
     for seed in ("0", "1"):

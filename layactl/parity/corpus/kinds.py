@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from layactl.parity.corpus_states import (
+from layactl.parity.corpus.states import (
     STATES,
     Content,
     Draw,

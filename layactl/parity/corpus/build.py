@@ -13,14 +13,14 @@ from typing import Any
 from layactl.core import strict_json
 from layactl.durable import read_limited
 from layactl.errors import InputError, RequestError
-from layactl.parity.corpus_coverage import coverage_problems
-from layactl.parity.corpus_kinds import (
+from layactl.parity.corpus.coverage import coverage_problems
+from layactl.parity.corpus.kinds import (
     KINDS,
     MOST_OPTIONS,
     QUESTION_TYPES,
     WORKFLOW_QUESTIONS,
 )
-from layactl.parity.corpus_states import SLOT_VALUES, STATE_SLOTS, Sources
+from layactl.parity.corpus.states import SLOT_VALUES, STATE_SLOTS, Sources
 
 FORMAT = "layactl.parity-corpus/1"
 _MAX_BYTES = 16 * 2**20

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from layactl.parity.corpus_kinds import (
+from layactl.parity.corpus.kinds import (
     LONG_INSTRUCTIONS,
     LONG_OPTION,
     LONG_STATE,
@@ -17,7 +17,7 @@ from layactl.parity.corpus_kinds import (
     WINDOW_STATE,
     WORKFLOW_QUESTIONS,
 )
-from layactl.parity.corpus_states import words
+from layactl.parity.corpus.states import words
 
 Item = dict[str, Any]
 # Of a state, a question, a criterion or a text.

@@ -1,0 +1,1 @@
+"""The parity corpus: states -> kinds of items -> the corpus, and what each kind must cover."""
