@@ -33,7 +33,7 @@ def main() -> None:
     step("parity", "ref", options.checkpoint, "-o", reference, *subset, *resume, "--jobs", options.jobs)
     step("parity", "run", "-m", model, "-o", run, *subset, *resume)
     step("parity", "compare", reference, run, "--gate", "strict-f32", "--json", folder / f"{name}-gate.json")
-    step("parity", "invariance", "-m", model, "--every", str(max(60, options.every)), *subset[2:])
+    step("parity", "invariance", "-m", model, "--every", "120", *subset[2:])
 
 
 def step(*arguments: object) -> None:
