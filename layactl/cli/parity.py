@@ -131,7 +131,7 @@ def ref_command(
     from layactl.parity.run import check_run_target
 
     check_run_target(out, {"the checkpoint": checkpoint, "the items": items})
-    side = ReferenceSide(checkpoint, _threads(threads, jobs))
+    side = ReferenceSide(checkpoint, _threads(threads, jobs, quiet))
     _run(side, _items(items, english, every, item, shard), out, jobs, resume, quiet)
 
 
@@ -165,7 +165,13 @@ def run_command(
     check_run_target(out, {"the model": model, "the items": items, "the spec": spec})
     resolved = ModelChoice(model, outtype, cache_dir, quiet=quiet).resolve()
     side = EngineSide(
-        resolved.file.path, resolved.name, _threads(threads, jobs), spec, kernels, max_len, plan.value if plan else None
+        resolved.file.path,
+        resolved.name,
+        _threads(threads, jobs, quiet),
+        spec,
+        kernels,
+        max_len,
+        plan.value if plan else None,
     )
     _run(side, _items(items, english, every, item, shard), out, jobs, resume, quiet)
 
@@ -307,13 +313,14 @@ def whole_numbers(text: str, separator: str) -> list[int]:
     return [int(part) for part in parts] if all(re.fullmatch("[0-9]{1,9}", part) for part in parts) else []
 
 
-def _threads(threads: int | None, jobs: int) -> int | None:
-    """Threads of one process: the cores shared out where there are several."""
-    if threads is not None or jobs == 1:
-        return threads
-    from layactl.reporting.identity import host
+def _threads(asked: int | None, jobs: int, quiet: bool) -> int:
+    """Threads of one process: what was asked, else those of any command, shared out where there are several."""
+    from layactl.engine.threads import command_threads
 
-    return max(1, (host()["cpus"] or 1) // jobs)
+    threads, notes = command_threads(asked)
+    for message in notes:
+        note(message, quiet)
+    return threads if asked is not None else max(1, threads // jobs)
 
 
 def _tiers(path: Path | None) -> Tiers:

@@ -81,7 +81,7 @@ def run(
 
     # Only where the next line is there to be read: somebody may wait for this answer before writing it.
     ahead = _LINES_AHEAD if source.size is not None else 0
-    for row in _prepared(todo(), partial(_prepare, model, options), ahead):
+    for row in _prepared(todo(), partial(_prepare, model, router, options), ahead):
         record, refused = _answer(model, router, row, options, log)
         sink(strict_json.dumps(record).encode("utf-8") + b"\n")
         count.refused += refused
@@ -119,7 +119,7 @@ def _prepared(
             yield waiting.popleft().result()
 
 
-def _prepare(model: Model, options: LineOptions, number: int, line: bytes | None) -> _Row:
+def _prepare(model: Model, router: Router, options: LineOptions, number: int, line: bytes | None) -> _Row:
     line_id: Any = number
     try:
         if line is None:
@@ -132,7 +132,7 @@ def _prepare(model: Model, options: LineOptions, number: int, line: bytes | None
         body.setdefault("truncation", options.truncation)
         if "candidates" in body:
             # Of the router's errors the missing calibration comes first.
-            Router(model, allow_uncalibrated=options.allow_uncalibrated).require_calibration()
+            router.require_calibration()
             return _Row(number, line_id, parse_router(body, model.spec))
         if options.questions is not None:
             body.setdefault("questions", options.questions)
