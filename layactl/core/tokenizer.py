@@ -127,7 +127,7 @@ def _rebuild(data: TokenizerData) -> tokenizers.Tokenizer:
     vocab = {piece: i for i, piece in enumerate(data.pieces) if piece is not None}
     if len(vocab) != sum(piece is not None for piece in data.pieces):
         raise ValueError("two ids share one piece")
-    merges = _split_merges(data.merges)
+    merges = [_split_merge(merge) for merge in data.merges]
     if (bad := merge_outside(vocab, data.merges)) is not None:
         raise ValueError(f"the merge {bad!r:.80} makes a piece outside the vocabulary")
     metaspace = data.family == METASPACE_BPE
@@ -156,10 +156,7 @@ def _rebuild(data: TokenizerData) -> tokenizers.Tokenizer:
 
 def merge_outside(vocab: Container[str], merges: Sequence[str]) -> str | None:
     """The first merge whose result is not a piece. The library panics on some of them, and says so on stderr."""
-    made = [merge.replace(" ", "", 1) for merge in merges]
-    if all(map(vocab.__contains__, made)):
-        return None
-    return next(merge for merge, piece in zip(merges, made, strict=True) if piece not in vocab)
+    return next((merge for merge in merges if merge.replace(" ", "", 1) not in vocab), None)
 
 
 @contextmanager
@@ -173,10 +170,8 @@ def _library_errors() -> Iterator[None]:
         raise ValueError(f"{error!s:.200}") from error
 
 
-def _split_merges(merges: Sequence[str]) -> list[tuple[str, str]]:
-    """There may be 580,000 of them, so they are checked as a whole and one by one only to name a bad one."""
-    pairs = [merge.split(" ") for merge in merges]
-    if set(map(len, pairs)) - {2} or not all(map(all, pairs)):
-        bad = next(merge for merge, pair in zip(merges, pairs, strict=True) if len(pair) != 2 or not all(pair))
-        raise ValueError(f"not a merge of two pieces: {bad[:80]!r}")
-    return [(left, right) for left, right in pairs]
+def _split_merge(merge: str) -> tuple[str, str]:
+    left, space, right = merge.partition(" ")
+    if not space or not left or not right or " " in right:
+        raise ValueError(f"not a merge of two pieces: {merge[:80]!r}")
+    return left, right
