@@ -31,12 +31,14 @@ parity: $(VENV)/.test
 	$(BIN)/python benchmarks/prove_parity.py fixtures/tiny-multilingual build/parity --every $(EVERY)
 	$(BIN)/python benchmarks/prove_parity.py fixtures/tiny-english build/parity --every $(EVERY)
 
-# The whole corpus on a full-size checkpoint with random weights (CHECKPOINT=multilingual or english; gigabytes in DIR).
+# The whole corpus on a full-size checkpoint with random weights (CHECKPOINT=multilingual or english; gigabytes in DIR;
+# JOBS processes share the reference's pass).
 CHECKPOINT ?= multilingual
 DIR ?= build/full-size
+JOBS ?= 1
 parity-full: $(VENV)/.test
 	$(BIN)/python fixtures/make_full_size.py $(CHECKPOINT) $(DIR)/$(CHECKPOINT)
-	$(BIN)/python benchmarks/prove_parity.py $(DIR)/$(CHECKPOINT) $(DIR) --resume $(if $(filter english,$(CHECKPOINT)),--english)
+	$(BIN)/python benchmarks/prove_parity.py $(DIR)/$(CHECKPOINT) $(DIR) --resume --jobs $(JOBS) $(if $(filter english,$(CHECKPOINT)),--english)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check
