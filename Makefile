@@ -65,7 +65,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) --editable '.[test,lint,reference]'
+	$(PIP) --editable '.[test,lint,reference,calib]'
 	@touch $@ $(VENV)/.runtime
 
 clean:
