@@ -21,6 +21,7 @@ from layactl.cli import (
     parity_checks,
     presets,
     router,
+    serve,
     spec,
     tokenize,
     tokenizer,
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 app.command("convert")(convert.convert_command)
 app.command("decide")(decide.decide_command)
+app.command("serve")(serve.serve_command)
 app.command("presets")(presets.presets_command)
 app.add_typer(router.app, name="router")
 app.command("tokenize")(tokenize.tokenize_command)
@@ -53,7 +55,8 @@ app.add_typer(cache.app, name="cache")
 
 _PATH_OPTIONS = (
     *("-m", "--model", "-o", "--out", "--questions", "--state-file", "--jsonl", "--spec", "--cache-dir", "--texts"),
-    *("--verify-against", "--tiers", "--corpus", "--runs", "--json"),
+    *("--verify-against", "--tiers", "--corpus", "--runs", "--json", "--socket", "--ssl-cert-file", "--ssl-key-file"),
+    *("--api-key-file", "--access-log"),
 )
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141

@@ -10,6 +10,8 @@ from layactl.cli.options import FolderOuttype
 from layactl.cli.output import note, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from layactl.convert.resolve import ResolvedModel
     from layactl.engine.model import Model
     from layactl.engine.text_side import TextSide
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """-m and the options that go with it."""
+    """-m and the options that go with it. name: instead of the file's own, in answers."""
 
     path: Path
     outtype: FolderOuttype = FolderOuttype.f16
@@ -29,17 +31,25 @@ class ModelChoice:
     max_len: int | None = None
     plan: str | None = None
     unregistered_kernels: bool = False
+    name: str | None = None
 
-    def resolve(self) -> ResolvedModel:
-        """Open the GGUF behind -m, converting a checkpoint folder on its first use."""
+    def resolve(self, check: Callable[[], None] = lambda: None) -> ResolvedModel:
+        """Open the GGUF behind -m, converting a checkpoint folder on its first use.
+
+        check: called between the steps of a conversion; what it raises ends it.
+        """
         from layactl.convert.resolve import resolve_model
+
+        def advance(done: int, total: int) -> None:
+            check()
+            update(done, total=total)
 
         with progress("converting", None, unit="bytes", quiet=self.quiet) as update:
             resolved = resolve_model(
                 self.path,
                 outtype=self.outtype.value,
                 cache_dir=self.cache_dir,
-                progress=lambda done, total: update(done, total=total),
+                progress=advance,
             )
         if resolved.cached and not resolved.cached.hit:
             for message in resolved.cached.notes:
@@ -57,7 +67,7 @@ class ModelChoice:
             note(message, self.quiet)
         model = Model.from_gguf(
             resolved.file,
-            name=resolved.name,
+            name=self.name or resolved.name,
             threads=threads,
             spec_file=self.spec,
             kernels=self.kernels,

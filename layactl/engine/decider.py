@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from layactl.engine.request import Request
 from layactl.engine.truncation import check_cuts, question_names, usage
-from layactl.layouts.interface import RawOutput, StateTokens, TokenSequence
+from layactl.layouts.interface import Question, RawOutput, StateTokens, TokenSequence
 
 if TYPE_CHECKING:
     from layactl.engine.model import Model
@@ -78,6 +78,31 @@ def answer(
         "warnings": rendered.warnings,
         "runtime": model.runtime(),
     }
+
+
+def render_record(model: Model, request: Request) -> dict[str, Any]:
+    """What the model would read for each question, as a JSON-ready record; nothing is computed.
+
+    `state` is the text before the mask literal is taken out of it. Raises RequestError (422) as an answer would.
+    """
+    rendered = render(model, request)
+    return {
+        "object": "systemone.render",
+        "model": model.name,
+        "state": request.state_text,
+        "spec_sha256": model.spec.sha256,
+        "items": [
+            {"id": question.id, "question": question_fields(question), "keys": list(question.keys)}
+            | read_fields(sequence)
+            for question, sequence in zip(request.questions, rendered.sequences, strict=True)
+        ],
+        "warnings": rendered.warnings,
+    }
+
+
+def question_fields(question: Question) -> dict[str, Any]:
+    """A question as the model reads it: type, instructions and option texts."""
+    return {"type": question.type, "instructions": question.instructions, "options": list(question.options)}
 
 
 def debug_fields(sequence: TokenSequence, output: RawOutput, temperature: float) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,12 @@ class Model:
     def respond(self, request: Request, *, debug: bool = False) -> dict[str, Any]:
         """Answer a checked request. Raises RequestError for what only rendering can tell (422)."""
         return respond(self, request, debug=debug)
+
+    def warm_up(self) -> None:
+        """One short forward pass: the first request finds threads, weights and code in place. It changes no result."""
+        question = {"type": "noul", "instructions": "Ready?"}
+        with suppress(RequestError, NumericError):  # a model that cannot answer says so to the first request
+            self.decide("warm-up " * 24, {"ready": question})
 
     def memory(self) -> dict[str, int]:
         """Where the weights are, in bytes: `packed` and `loaded` in memory, `mapped` in the file, of which only the

@@ -52,9 +52,12 @@ def parse_body(data: bytes) -> dict[str, Any]:
     return body
 
 
-def parse_request(body: dict[str, Any], layout: Layout, spec: DecisionSpec) -> Request:
+def parse_request(
+    body: dict[str, Any], layout: Layout, spec: DecisionSpec, max_questions: int | None = None
+) -> Request:
     """Check a systemone body; its values already meet the rules of strict JSON.
 
+    max_questions: a server's limit.
     Raises RequestError with the specification's reason and the JSON path of the bad field.
     """
     questions = body.get("questions")
@@ -64,6 +67,10 @@ def parse_request(body: dict[str, Any], layout: Layout, spec: DecisionSpec) -> R
         raise RequestError("INVALID_REQUEST", "questions must be an object of id: definition", param="questions")
     if unnamed := [key for key in questions if not isinstance(key, str)]:
         raise RequestError("INVALID_REQUEST", f"a question id must be text, not {unnamed[0]!r:.40}", param="questions")
+    if max_questions is not None and len(questions) > max_questions:
+        raise RequestError(
+            "TOO_MANY_QUESTIONS", f"{len(questions)} questions; at most {max_questions}", param="questions"
+        )
     state = body.get("state")
     if state is None:
         raise RequestError("INVALID_REQUEST", "state is missing or null", param="state")

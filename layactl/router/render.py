@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from layactl.core import strict_json
-from layactl.engine.decider import read_fields
+from layactl.engine.decider import question_fields, read_fields
 from layactl.engine.truncation import CutNames, check_cuts
 from layactl.errors import RequestError
 from layactl.layouts.interface import StateTokens, TokenSequence
@@ -36,7 +36,12 @@ class RouterReader:
         self._question = model.layout.parse_question("router", model.spec.router.question)
         self._states = StateReader(model.tokenizer, model.spec.special_tokens)
         limit = model.spec.router.max_card_tokens
-        self._max_card_tokens = model.limits.max_len * 3 // 8 if limit is None else limit
+        self.max_card_tokens = model.limits.max_len * 3 // 8 if limit is None else limit
+
+    @property
+    def state_split(self) -> bool:
+        """Whether the pieces of a state are tokenized separately."""
+        return self._states.state_split
 
     def parse(self, body: Any) -> RouterRequest:
         """Check a request given as Python values. Raises RequestError."""
@@ -79,14 +84,10 @@ class RouterReader:
         return {
             "object": "router.render",
             "model": text.name,
-            "question": {
-                "type": question.type,
-                "instructions": question.instructions,
-                "options": list(question.options),
-            },
+            "question": question_fields(question),
             "special_tokens": text.spec.special_tokens,
-            "state_split": self._states.state_split,
-            "max_card_tokens": self._max_card_tokens,
+            "state_split": self.state_split,
+            "max_card_tokens": self.max_card_tokens,
             "spec_sha256": text.spec.sha256,
             "items": [
                 {
@@ -105,10 +106,10 @@ class RouterReader:
         }
 
     def _check_card(self, candidate: Candidate, state: CandidateState) -> None:
-        if 0 < self._max_card_tokens < state.card_tokens:
+        if 0 < self.max_card_tokens < state.card_tokens:
             raise RequestError(
                 "CARD_TOO_LONG",
-                f"the card of {candidate.id!r} has {state.card_tokens} tokens; at most {self._max_card_tokens}",
+                f"the card of {candidate.id!r} has {state.card_tokens} tokens; at most {self.max_card_tokens}",
                 param=f"{candidate.param}.card",
                 code=422,
             )

@@ -34,8 +34,10 @@ class RouterRequest:
     warnings: tuple[dict[str, Any], ...]
 
 
-def parse_router(body: dict[str, Any], spec: DecisionSpec) -> RouterRequest:
+def parse_router(body: dict[str, Any], spec: DecisionSpec, max_candidates: int | None = None) -> RouterRequest:
     """Check a router body; its values already meet the rules of strict JSON.
+
+    max_candidates: a server's limit, where it is below the spec's.
 
     Raises RequestError with the specification's reason and the JSON path of the bad field, the first in the order task,
     criterion, truncation, candidates.
@@ -45,10 +47,9 @@ def parse_router(body: dict[str, Any], spec: DecisionSpec) -> RouterRequest:
     values = body.get("candidates")
     if not isinstance(values, list) or not values:
         raise RequestError("INVALID_REQUEST", "candidates must be a list of at least one", param="candidates")
-    if len(values) > spec.max_candidates:
-        raise RequestError(
-            "TOO_MANY_CANDIDATES", f"{len(values)} candidates; at most {spec.max_candidates}", param="candidates"
-        )
+    most = spec.max_candidates if max_candidates is None else min(max_candidates, spec.max_candidates)
+    if len(values) > most:
+        raise RequestError("TOO_MANY_CANDIDATES", f"{len(values)} candidates; at most {most}", param="candidates")
     candidates: list[Candidate] = []
     warnings: list[dict[str, Any]] = []
     ids: set[str] = set()

@@ -1,0 +1,1 @@
+"""One process, one engine, HTTP from the standard library: requests wait in one queue for one worker."""

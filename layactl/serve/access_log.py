@@ -1,0 +1,37 @@
+"""The access log: one JSON line a reply, appended whole, to a file or to standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from layactl.core import strict_json
+from layactl.errors import OutputError
+
+
+def access_log(target: str | None) -> Callable[[dict[str, Any]], None]:
+    """target: a file, "-" for standard output, None for no log. Neither bodies nor keys are ever in it.
+
+    Raises OutputError where the file cannot be appended to.
+    """
+    if target is None:
+        return lambda entry: None
+    if target == "-":
+        descriptor = sys.stdout.fileno()
+    else:
+        try:
+            descriptor = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            raise OutputError(f"cannot be written: {error.strerror}", where=target) from None
+
+    def write(entry: dict[str, Any]) -> None:
+        record = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}
+        # One write, so that lines of several threads or processes never mix. A full disk must not stop the answers.
+        with suppress(OSError):
+            os.write(descriptor, strict_json.dumps(record).encode("utf-8", "backslashreplace") + b"\n")
+
+    return write
