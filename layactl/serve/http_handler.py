@@ -12,14 +12,24 @@ import socket
 import ssl
 import time
 from contextlib import suppress
+from email.utils import formatdate
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any, cast
+from socketserver import BaseRequestHandler
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 import layactl
 from layactl.errors import RequestError
-from layactl.serve.message import Framing, HeadTooLarge, Source, check_json, check_length, framing_of, read_body
+from layactl.serve.message import (
+    Framing,
+    Head,
+    Source,
+    check_json,
+    check_length,
+    framing_of,
+    read_body,
+    read_head,
+)
 from layactl.serve.replies import HttpError, Reply, bad_message, error_reply, too_slow
 from layactl.serve.routes import Call, ClientLeft, Route
 
@@ -33,10 +43,9 @@ _LINGER_SECONDS = 2.0
 _SEND_AT_ONCE = 2**16
 
 
-class Connection(BaseHTTPRequestHandler):
+class Connection(BaseRequestHandler):
     """Made by the listener for every accepted socket, on a thread of its own."""
 
-    protocol_version = "HTTP/1.1"
     server: Listener
 
     def setup(self) -> None:
@@ -48,64 +57,53 @@ class Connection(BaseHTTPRequestHandler):
         if settings.tls is not None:
             # On this thread: a client that never finishes its handshake keeps nobody else waiting.
             raw = settings.tls.wrap_socket(raw, server_side=True)
-            self.request = raw
-        self.connection = raw
+        self._connection = raw
         self._source = Source(raw)
         self._stream = io.BufferedReader(self._source)
-        self.rfile = self._stream
-        self.wfile = io.BytesIO()  # unused: replies are sent whole
         self._linger = False
-        self.close_connection = True
 
-    def handle_one_request(self) -> None:
-        """One request and its reply. Raises OSError where the connection breaks."""
+    def handle(self) -> None:
+        """Raises OSError where the connection breaks."""
+        self._closes = False
+        while not self._closes:
+            self._answer_one()
+
+    def _answer_one(self) -> None:
+        """One request and its reply."""
+        self._head: Head | None = None
+        self._route: Route | None = None
         self._framing = Framing(0, announced=False)
         self._unread = self._expects = False
-        self.command, self._began = "", False
-        self._route: Route | None = None
-        try:
-            if not self._read_head():
-                self.close_connection = True
-                return
-        except TimeoutError:
-            self.close_connection = True
-            # An idle connection has nothing to be told.
-            if self._began:
-                self._send(error_reply(too_slow()))
-            return
-        except HeadTooLarge:
-            self._refuse(bad_message("the head is too large", 431))
-            return
-        with self.server.active():
-            self._exchange()
-
-    def _read_head(self) -> bool:
-        """Whether a request came. What http.server cannot read it refuses by `send_error`."""
         timeout = self.server.settings.timeout
         self._source.expect(timeout)
-        if not self._stream.peek(1):
-            return False
-        self._began, self._started = True, time.perf_counter()
-        self._source.expect(timeout, head=True)
-        line = self.rfile.readline(2**16 + 1)
-        if line in (b"\r\n", b"\n"):  # left over by a client that ends its body with a line of its own
-            line = self.rfile.readline(2**16 + 1)
-        if len(line) > 2**16:
-            raise HeadTooLarge
-        self.raw_requestline = line
-        parsed: bool = self.parse_request()
-        if not parsed:
-            return False
-        if self.request_version not in ("HTTP/1.0", "HTTP/1.1"):
-            self._refuse(bad_message(f"{self.request_version[:20]!r} is not spoken here"))
-            return False
-        return True
+        try:
+            if not self._stream.peek(1):
+                self._closes = True
+                return
+        except TimeoutError:  # an idle connection has nothing to be told
+            self._closes = True
+            return
+        self._started = time.perf_counter()
+        self._source.expect(timeout)
+        try:
+            head = self._head = read_head(self._stream)
+        except (RequestError, TimeoutError) as error:
+            # Nobody knows where this message ends.
+            self._closes = self._linger = True
+            self._send(error_reply(error if isinstance(error, RequestError) else too_slow()))
+            return
+        if head is None:
+            self._closes = True
+            return
+        self._closes, self._expects = head.closes, head.expects
+        with self.server.active():
+            self._exchange(head)
 
-    def _exchange(self) -> None:
+    def _exchange(self, head: Head) -> None:
         server = self.server
         reply: Reply | None
         try:
-            reply = self._reply()
+            reply = self._reply(head)
         except RequestError as error:
             reply = error_reply(error)
         except (ClientLeft, ConnectionError, ssl.SSLError):
@@ -115,35 +113,33 @@ class Connection(BaseHTTPRequestHandler):
         if self._route is not None:
             server.routes.count(self._route, reply)
         if reply is None:
-            self.close_connection = True
+            self._closes = True
             return self.log_reply(None)
         if server.stopping or reply.reason == "REQUEST_TIMEOUT":
-            self.close_connection = True
+            self._closes = True
         drains = self._unread and not self._expects and 0 <= (self._framing.length or -1) <= _DRAINED_TO_KEEP
         if self._unread and not drains:
-            self.close_connection = True
+            self._closes = True
         self._send(reply)
-        if drains and not self.close_connection:
+        if drains and not self._closes:
             self._source.expect(server.settings.timeout)
-            self.close_connection = len(self.rfile.read(self._framing.length or 0)) < (self._framing.length or 0)
+            self._closes = len(self._stream.read(self._framing.length or 0)) < (self._framing.length or 0)
 
-    def _reply(self) -> Reply:
+    def _reply(self, head: Head) -> Reply:
         """Raises RequestError, ClientLeft."""
         try:
-            self._framing = framing_of(self.headers)
+            self._framing = framing_of(head)
         except HttpError:
-            # Nobody knows where this message ends.
-            self.close_connection = True
-            self._linger = True
+            self._closes = self._linger = True
             raise
         self._unread = self._framing.announced and self._framing.length != 0
-        routes, path = self.server.routes, _path(self.path)
-        if self.command == "OPTIONS":
+        routes, path = self.server.routes, _path(head.target)
+        if head.method == "OPTIONS":
             return routes.preflight(path)
         route = self._route = routes.find(path)
-        routes.admit(route, self.command, self.headers)
-        if self.command == "POST":
-            check_json(self.headers)
+        routes.admit(route, head.method, head.headers)
+        if head.method == "POST":
+            check_json(head.headers)
             check_length(self._framing)
         return routes.answer(route, Call(self._body, self._client_left, self._started))
 
@@ -159,7 +155,7 @@ class Connection(BaseHTTPRequestHandler):
             data = read_body(self._stream, self._framing)
         except RequestError:
             # Of a body in chunks nobody knows the end.
-            self.close_connection = self._linger = True
+            self._closes = self._linger = True
             raise
         self._unread = False
         return data
@@ -171,84 +167,71 @@ class Connection(BaseHTTPRequestHandler):
         if hasattr(select, "poll"):
             gone = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
             poll = select.poll()
-            poll.register(self.connection, gone | select.POLLIN)
+            poll.register(self._connection, gone | select.POLLIN)
             events = sum(event for _, event in poll.poll(0))
             if events & gone or not events:
                 return bool(events)
         try:
             # Past the TLS layer, whose own recv cannot peek.
-            self.connection.settimeout(0)
-            return socket.socket.recv(self.connection, 1, socket.MSG_PEEK) == b""
+            self._connection.settimeout(0)
+            return socket.socket.recv(self._connection, 1, socket.MSG_PEEK) == b""
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
             return True
 
-    def _refuse(self, error: RequestError) -> None:
-        self.close_connection = self._linger = True
-        self._send(error_reply(error))
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server says of a head it cannot read, in our envelope."""
-        self._refuse(bad_message(message or HTTPStatus(code).phrase, code if code in (400, 414, 431) else 400))
-
-    def handle_expect_100(self) -> bool:
-        self._expects = True
-        return True
-
     def _send(self, reply: Reply) -> None:
         """Head and body in one piece; a client that takes neither within the time limit is given up."""
         if self._unread:
             self._linger = True
-        old = getattr(self, "request_version", "") == "HTTP/1.0"
+        head = self._head
+        kept = {"Connection": "keep-alive"} if head and head.version == "HTTP/1.0" else {}
         headers = {
             "Server": f"layactl/{layactl.__version__}",
-            "Date": self.date_time_string(),
+            "Date": formatdate(usegmt=True),
             **({"Content-Type": reply.content_type} if reply.content_type else {}),
             **({} if reply.status == HTTPStatus.NO_CONTENT else {"Content-Length": str(len(reply.body))}),
             "Cache-Control": "no-store",
             **reply.headers,
-            **self.server.routes.cors(self.headers.get("origin") if getattr(self, "headers", None) else None),
-            **({"Connection": "close"} if self.close_connection else {"Connection": "keep-alive"} if old else {}),
+            **self.server.routes.cors(head.headers.get("origin") if head else None),
+            **({"Connection": "close"} if self._closes else kept),
         }
         lines = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        head = "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n"
-        self._write(head if self.command == "HEAD" else head + reply.body)
+        text = "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n"
+        self._write(text if head and head.method == "HEAD" else text + reply.body)
         self.log_reply(reply)
 
     def _write(self, data: bytes) -> None:
-        self.connection.settimeout(self.server.settings.timeout)
-        self.connection.sendall(data)
+        self._connection.settimeout(self.server.settings.timeout)
+        self._connection.sendall(data)
 
     def finish(self) -> None:
         """Close without taking the reply back: unread bytes would make the kernel reset the connection under it."""
         if self._linger:
-            with suppress(OSError, HeadTooLarge):
-                self.connection.shutdown(socket.SHUT_WR)
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_WR)
                 self._source.expect(_LINGER_SECONDS)
                 left = _DRAINED_TO_CLOSE
                 while left > 0 and (data := self._stream.read1(_SEND_AT_ONCE)):
                     left -= len(data)
-        self.rfile.close()
+        # The listener closes the socket that it accepted, which is no longer this one under TLS.
+        self._connection.close()
 
     def log_reply(self, reply: Reply | None) -> None:
         """One entry of the access log. reply: None where the client left before it."""
         self.server.log_access(
             {
                 "client": self.server.client_name(self.client_address),
-                "method": self.command,
-                "path": getattr(self, "path", "")[:1000],
+                "method": self._head.method if self._head else None,
+                "path": self._head.target[:1000] if self._head else None,
                 "status": reply.status if reply else None,
                 "reason": reply.reason if reply else "CLIENT_LEFT",
                 "request_bytes": self._framing.length,
                 "reply_bytes": len(reply.body) if reply else 0,
-                "ms": (time.perf_counter() - self._started) * 1000.0 if self._began else 0.0,
+                "ms": (time.perf_counter() - self._started) * 1000.0,
             }
         )
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """http.server's own log, which we have no use for."""
 
 
 def _path(target: str) -> str:
