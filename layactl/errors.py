@@ -9,6 +9,7 @@
     |-- InputError               exit 1   an input file cannot be read, or is not what it must be
     |-- NumericError             exit 1   a model's output is not finite
     |-- OutputError              exit 1   a result cannot be written
+    |-- ServerError              exit 1   a server cannot be reached, or does not answer as a decision server does
     `-- RequestError             exit 1   one request is refused; carries the HTTP status and the reason word
 
 `cli.app` is the only place that turns an error into text and an exit code. A RequestError inside a JSONL run
@@ -74,6 +75,10 @@ class NumericError(LayactlError, ArithmeticError):
 
 class OutputError(LayactlError):
     """A result cannot be written where it was asked for."""
+
+
+class ServerError(LayactlError):
+    """A server cannot be reached, or is no decision server."""
 
 
 # HTTP status -> the `type` word of the error object (cli-contract, Objects).

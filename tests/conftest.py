@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +80,23 @@ def model_for(gguf_for: Callable[..., Path]) -> Callable[..., Model]:
         return loaded[path]
 
     return get
+
+
+@pytest.fixture(scope="session")
+def served_for(gguf_for: Callable[..., Path]) -> Iterator[Callable[..., str]]:
+    """checkpoint name -> the URL of a server of its own with --debug, started on first use."""
+    from layactl.client.spawned_server import spawned_server
+
+    with ExitStack() as stack:
+        running: dict[str, str] = {}
+
+        def get(name: str = "tiny-english") -> str:
+            if name not in running:
+                options = ["--debug", "--alias", gguf_for(name).stem]
+                running[name] = stack.enter_context(spawned_server(gguf_for(name), options)).url
+            return running[name]
+
+        yield get
 
 
 @pytest.fixture

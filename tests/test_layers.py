@@ -20,7 +20,7 @@ ROWS = (
     ("core",),
     ("layouts", "checkpoint", "gguf_file", "kernels"),
     ("engine", "convert"),
-    ("router", "reporting"),
+    ("router", "reporting", "client"),
     ("decide", "serve", "parity", "bench", "calib", "train"),
     ("__init__",),
     ("cli",),

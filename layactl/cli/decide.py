@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from layactl.cli.models import ModelChoice
 from layactl.cli.options import (
+    MODEL,
     AllowUncalibratedOption,
     CacheDirOption,
     FolderOuttype,
@@ -19,7 +23,6 @@ from layactl.cli.options import (
     Format,
     KernelsOption,
     MaxLenOption,
-    ModelOption,
     PlanOption,
     QuietOption,
     RoundOption,
@@ -31,13 +34,14 @@ from layactl.cli.output import note, progress, record
 from layactl.errors import UsageError
 
 if TYPE_CHECKING:
+    from layactl.decide.answering import Answering
     from layactl.decide.jsonl import LineOptions
 
 _SOME_REFUSED = 3
 
 
 def decide_command(
-    model: ModelOption,
+    model: Annotated[Path | None, MODEL] = None,
     text: Annotated[
         str | None, typer.Argument(metavar="TEXT", help="The state as text; - reads standard input.")
     ] = None,
@@ -74,6 +78,14 @@ def decide_command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="With -o: go on after its last complete line.")] = False,
     allow_uncalibrated: AllowUncalibratedOption = False,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="Ask a running layactl serve instead of loading a model."),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option("--api-key", metavar="K", help="With --server: its key.", envvar="LAYACTL_API_KEY"),
+    ] = None,
     outtype: FolderOuttypeOption = FolderOuttype.f16,
     cache_dir: CacheDirOption = None,
     max_len: MaxLenOption = None,
@@ -83,21 +95,32 @@ def decide_command(
 
     One state with its questions, or with --jsonl one input object a line:
     {"id"?, "state", "questions"?, "truncation"?}, or a router request as `router score` takes it.
+    The model is -m MODEL, or the one of a running server, --server URL.
     Exit code 3 means that a JSONL run finished and refused some lines.
     """
     from layactl.decide.inputs import gather_questions
     from layactl.decide.jsonl import LineOptions
     from layactl.reporting.record_stream import refuse_inputs
 
-    choice = ModelChoice(
-        model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, plan.value if plan else None
-    )
     asked = gather_questions(questions, ask or [], preset or [])
     options = LineOptions(asked or None, truncation.value, debug, digits, allow_uncalibrated)
+    answerer: _Answerer
+    if server is not None:
+        loading = (model, threads, spec, kernels, plan, cache_dir, max_len)
+        if any(value is not None for value in loading) or allow_uncalibrated or outtype is not FolderOuttype.f16:
+            raise UsageError("-m, and what goes with a model loaded here, does not go with --server")
+        answerer = _Server(server, api_key, debug, quiet)
+    elif model is None:
+        raise UsageError("neither --model nor --server is given", hint="give -m MODEL or --server URL")
+    else:
+        choice = ModelChoice(
+            model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, plan.value if plan else None
+        )
+        answerer = _Loaded(choice, options)
     if jsonl is None:
         if out is not None or resume:
             raise UsageError("-o and --resume go with --jsonl")
-        return _single(choice, (text, state, state_file), options, output_format)
+        return _single(answerer, (text, state, state_file), options, output_format)
     if text is not None or state is not None or state_file is not None:
         raise UsageError("a state on the command line does not go with --jsonl")
     if output_format is not Format.json:
@@ -106,11 +129,60 @@ def decide_command(
         raise UsageError("--resume needs -o OUT.jsonl")
     if out is not None and questions is not None:
         refuse_inputs(out, {"the questions file": str(questions)})
-    return _many(choice, jsonl, options, out, resume)
+    return _many(answerer, jsonl, options, out, resume)
+
+
+class _Answerer(Protocol):
+    """Where answers come from, opened when all else is known to be sound."""
+
+    @property
+    def quiet(self) -> bool: ...
+
+    def open(self) -> AbstractContextManager[tuple[Answering, Callable[[], dict[str, Any]]]]:
+        """Yields it, and what identifies its model."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    choice: ModelChoice
+    options: LineOptions
+
+    @property
+    def quiet(self) -> bool:
+        return self.choice.quiet
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[tuple[Answering, Callable[[], dict[str, Any]]]]:
+        from layactl.decide.local import LocalAnswering
+        from layactl.durable import readable_name
+        from layactl.reporting.record_stream import file_sha256
+
+        resolved, options = self.choice.resolve(), self.options
+        path, model = resolved.file.path, self.choice.load(resolved)
+        local = LocalAnswering(model, debug=options.debug, allow_uncalibrated=options.allow_uncalibrated)
+        yield local, lambda: {"path": readable_name(path), "sha256": file_sha256(path)}
+
+
+@dataclass(frozen=True)
+class _Server:
+    url: str
+    api_key: str | None
+    debug: bool
+    quiet: bool
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[tuple[Answering, Callable[[], dict[str, Any]]]]:
+        from layactl.client.http_client import ServerClient
+        from layactl.decide.remote import RemoteAnswering
+
+        with ServerClient(self.url, api_key=self.api_key) as client:
+            remote = RemoteAnswering(client, debug=self.debug)
+            yield remote, lambda: {"path": self.url, "name": remote.props.get("model_alias")}
 
 
 def _single(
-    choice: ModelChoice,
+    answerer: _Answerer,
     state_sources: tuple[str | None, str | None, Path | None],
     options: LineOptions,
     output_format: Format,
@@ -122,12 +194,11 @@ def _single(
     if not options.questions:
         raise UsageError("no questions are given", hint="give --ask, --questions FILE or --preset NAME")
     body = {"state": gather_state(*state_sources), "questions": options.questions, "truncation": options.truncation}
-    model = choice.load(choice.resolve())
-    request = model.parse(body)
     check_body_size(body)
-    response = rounded(model.respond(request, debug=options.debug), options.digits)
+    with answerer.open() as (answering, _):
+        response = rounded(answering.answer(answering.prepare(body)), options.digits)
     for warning in response["warnings"]:
-        note(warning["message"], choice.quiet)
+        note(warning["message"], answerer.quiet)
     if output_format is Format.json:
         record(response)
     else:
@@ -137,30 +208,30 @@ def _single(
     return 0
 
 
-def _many(choice: ModelChoice, source_name: str, options: LineOptions, out: Path | None, resume: bool) -> int:
+def _many(answerer: _Answerer, source_name: str, options: LineOptions, out: Path | None, resume: bool) -> int:
     from layactl.decide.inputs import LineSource
     from layactl.decide.jsonl import file_sink, run, stdout_sink
 
+    quiet = answerer.quiet
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(LineSource(source_name))
-        resolved = choice.resolve()
-        model = choice.load(resolved)
-        runtime = model.runtime() | {"max_len": model.limits.max_len}
-        opened = (
-            stdout_sink() if out is None else file_sink(out, resolved.file.path, source_name, options, resume, runtime)
-        )
+        answering, identity = stack.enter_context(answerer.open())
+        if out is None:
+            opened = stdout_sink()
+        else:
+            opened = file_sink(out, source_name, options, resume, model=identity(), runtime=answering.runtime())
         sink, count = stack.enter_context(opened)
         first, started = count.lines, time.monotonic()
         # On a terminal the answers themselves are the progress.
-        quiet = choice.quiet or (out is None and sys.stdout.isatty())
-        update = stack.enter_context(progress("deciding", source.size, unit="share", quiet=quiet))
+        silent = quiet or (out is None and sys.stdout.isatty())
+        update = stack.enter_context(progress("deciding", source.size, unit="share", quiet=silent))
 
         def tick() -> None:
             rate = (count.lines - first) / max(1e-9, time.monotonic() - started)
             update(source.position, detail=f"{count.lines:,} lines, {rate:,.1f}/s, {count.refused:,} refused")
 
-        run(model, source, sink, options, count=count, tick=tick, log=note)
+        run(answering, source, sink, options, count=count, tick=tick, log=note)
     if resume and first:
-        note(f"resumed after {first:,} lines", choice.quiet)
-    note(f"{count.lines:,} lines, {count.refused:,} refused", choice.quiet)
+        note(f"resumed after {first:,} lines", quiet)
+    note(f"{count.lines:,} lines, {count.refused:,} refused", quiet)
     return _SOME_REFUSED if count.refused else 0

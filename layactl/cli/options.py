@@ -8,16 +8,13 @@ from typing import Annotated
 
 import typer
 
-ModelOption = Annotated[
-    Path,
-    typer.Option(
-        "-m",
-        "--model",
-        metavar="MODEL",
-        help="A GGUF file, or a checkpoint folder (converted once).",
-        show_default=False,
-    ),
-]
+MODEL = typer.Option(
+    *("-m", "--model"),
+    metavar="MODEL",
+    help="A GGUF file, or a checkpoint folder (converted once).",
+    show_default=False,
+)
+ModelOption = Annotated[Path, MODEL]
 CacheDirOption = Annotated[
     Path | None,
     typer.Option("--cache-dir", metavar="DIR", help="For a folder: where conversions are kept.", show_default=False),

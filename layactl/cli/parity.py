@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -135,6 +136,13 @@ def ref_command(
     _run(side, _items(items, english, every, item, shard), out, jobs, resume, quiet)
 
 
+class Via(StrEnum):
+    """How a run reaches the engine."""
+
+    engine = "engine"
+    server = "server"
+
+
 @app.command("run")
 def run_command(
     model: ModelOption,
@@ -152,19 +160,20 @@ def run_command(
     outtype: FolderOuttypeOption = FolderOuttype.f16,
     cache_dir: CacheDirOption = None,
     max_len: MaxLenOption = None,
+    via: Annotated[Via, typer.Option("--via", help="The engine in this process, or a server over HTTP.")] = Via.engine,
     resume: ResumeOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Run a model over the items through the engine.
+    """Run a model over the items through the engine, in this process or behind a server.
 
     Writes RUN.jsonl, one record an item, and RUN.meta.json, which says what ran.
     """
-    from layactl.parity.answering import EngineSide
+    from layactl.parity.answering import EngineSide, ServerSide
     from layactl.parity.run import check_run_target
 
     check_run_target(out, {"the model": model, "the items": items, "the spec": spec})
     resolved = ModelChoice(model, outtype, cache_dir, quiet=quiet).resolve()
-    side = EngineSide(
+    engine = EngineSide(
         resolved.file.path,
         resolved.name,
         _threads(threads, jobs, quiet),
@@ -173,6 +182,7 @@ def run_command(
         max_len,
         plan.value if plan else None,
     )
+    side: Side = engine if via is Via.engine else ServerSide(engine)
     _run(side, _items(items, english, every, item, shard), out, jobs, resume, quiet)
 
 

@@ -14,15 +14,12 @@ from typing import Any
 
 from layactl import __version__
 from layactl.core import strict_json
+from layactl.decide.answering import Answering
 from layactl.decide.inputs import LineSource, is_file
 from layactl.durable import check_target, readable_name
-from layactl.engine.decider import Rendered, answer, render
-from layactl.engine.model import Model
-from layactl.engine.request import body_too_large, internal_error, parse_body, parse_request
-from layactl.errors import OutputError, RequestError, UsageError
+from layactl.engine.request import body_too_large, internal_error, parse_body
+from layactl.errors import OutputError, RequestError, ServerError, UsageError
 from layactl.reporting.record_stream import LineSink, file_sha256, record_stream, refuse_inputs
-from layactl.router.request import RouterRequest, parse_router
-from layactl.router.score import Router
 
 _RUN_FORMAT = "layactl-decide-run/1"
 # Lines read and tokenized before they are computed, of at most 1 MiB each.
@@ -56,7 +53,7 @@ class RunCount:
 
 
 def run(
-    model: Model,
+    answering: Answering,
     source: LineSource,
     sink: LineSink,
     options: LineOptions,
@@ -69,7 +66,6 @@ def run(
 
     sink: takes each output line, newline included; tick: called after each line; log: told of internal errors.
     """
-    router = Router(model, allow_uncalibrated=options.allow_uncalibrated)
     already = count.lines
     number = 0
 
@@ -81,8 +77,8 @@ def run(
 
     # Only where the next line is there to be read: somebody may wait for this answer before writing it.
     ahead = _LINES_AHEAD if source.size is not None else 0
-    for row in _prepared(todo(), partial(_prepare, model, router, options), ahead):
-        record, refused = _answer(model, router, row, options, log)
+    for row in _prepared(todo(), partial(_prepare, answering, options), ahead):
+        record, refused = _answer(answering, row, options, log)
         sink(strict_json.dumps(record).encode("utf-8") + b"\n")
         count.refused += refused
         count.answered += not refused
@@ -97,7 +93,7 @@ class _Row:
 
     number: int
     id: Any
-    ready: Rendered | RouterRequest | Exception
+    ready: Any
 
 
 def _prepared(
@@ -119,7 +115,7 @@ def _prepared(
             yield waiting.popleft().result()
 
 
-def _prepare(model: Model, router: Router, options: LineOptions, number: int, line: bytes | None) -> _Row:
+def _prepare(answering: Answering, options: LineOptions, number: int, line: bytes | None) -> _Row:
     line_id: Any = number
     try:
         if line is None:
@@ -130,30 +126,24 @@ def _prepare(model: Model, router: Router, options: LineOptions, number: int, li
         if isinstance(body.get("id"), (str, int, float)):
             line_id = body["id"]
         body.setdefault("truncation", options.truncation)
-        if "candidates" in body:
-            # Of the router's errors the missing calibration comes first.
-            router.require_calibration()
-            return _Row(number, line_id, parse_router(body, model.spec))
-        if options.questions is not None:
+        if options.questions is not None and "candidates" not in body:
             body.setdefault("questions", options.questions)
-        return _Row(number, line_id, render(model, parse_request(body, model.layout, model.spec)))
+        return _Row(number, line_id, answering.prepare(body))
     except Exception as error:  # told where the line's answer is due
         return _Row(number, line_id, error)
 
 
 def _answer(
-    model: Model, router: Router, row: _Row, options: LineOptions, log: Callable[[str], None]
+    answering: Answering, row: _Row, options: LineOptions, log: Callable[[str], None]
 ) -> tuple[dict[str, Any], bool]:
     try:
         if isinstance(row.ready, Exception):
             raise row.ready
-        if isinstance(row.ready, Rendered):
-            response = answer(model, row.ready, debug=options.debug)
-        else:
-            response = router.score(row.ready, debug=options.debug)
-        return {"id": row.id, **rounded(response, options.digits)}, False
+        return {"id": row.id, **rounded(answering.answer(row.ready), options.digits)}, False
     except RequestError as error:
         problem = error
+    except ServerError:  # of no line: nothing that follows would be answered either
+        raise
     except Exception as error:  # one line must never end the run; the detail goes to the log only
         log(f"line {row.number}: internal error: {type(error).__name__}: {error}")
         problem = internal_error()
@@ -194,16 +184,16 @@ def stdout_sink() -> Iterator[tuple[LineSink, RunCount]]:
 
 @contextmanager
 def file_sink(
-    path: Path, model: Path, source: str, options: LineOptions, resume: bool, runtime: dict[str, Any]
+    path: Path, source: str, options: LineOptions, resume: bool, *, model: dict[str, Any], runtime: dict[str, Any]
 ) -> Iterator[tuple[LineSink, RunCount]]:
     """An output file and its sidecar, new or continued.
 
-    runtime: the model's `runtime` block, which the answers depend on as much as on the file.
+    model: what identifies it, with its "path"; runtime: of `Answering.runtime`, which the answers depend on as much.
     Raises UsageError, OutputError.
     """
     check_target(path)
-    refuse_inputs(path, {"the input": source, "the model": str(model)})
-    meta = _meta(model, source, options) | {"runtime": runtime}
+    refuse_inputs(path, {"the input": source, "the model": model["path"]})
+    meta = _meta(source, options) | {"model": model, "runtime": runtime}
     if resume and not is_file(source):
         raise UsageError("--resume needs an input file, not a stream", where=f"--jsonl {source}")
     count = RunCount()
@@ -217,12 +207,11 @@ def file_sink(
         yield write, count
 
 
-def _meta(model: Path, source: str, options: LineOptions) -> dict[str, Any]:
+def _meta(source: str, options: LineOptions) -> dict[str, Any]:
     return {
         "format": _RUN_FORMAT,
         "layactl": __version__,
         "input": {"path": readable_name(source), "sha256": file_sha256(Path(source)) if is_file(source) else None},
-        "model": {"path": readable_name(model), "sha256": file_sha256(model)},
         "options": {
             "questions": options.questions,
             "truncation": options.truncation,

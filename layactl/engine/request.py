@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from layactl.core import strict_json
-from layactl.core.decision_spec import DecisionSpec
 from layactl.errors import RequestError
-from layactl.layouts.interface import Layout, Question
+
+if TYPE_CHECKING:
+    # Types only: a client of a server reads requests too, and needs no tokenizer.
+    from layactl.core.decision_spec import DecisionSpec
+    from layactl.layouts.interface import Layout, Question
 
 MAX_BODY_BYTES = 2**20
 TRUNCATIONS = ("allow", "error")

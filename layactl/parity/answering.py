@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from layactl.checkpoint.folder import read_checkpoint
+from layactl.client.http_client import SYSTEMONE, ServerClient
+from layactl.client.spawned_server import spawned_server
 from layactl.durable import readable_name
 from layactl.engine.model import Model
 from layactl.engine.threads import set_threads
@@ -20,6 +22,8 @@ from layactl.reporting.identity import FORMAT, engine_identity, environment
 
 # The folder of a Hugging Face snapshot is called by its commit.
 _REVISION = re.compile("[0-9a-f]{40}")
+
+_INTERNAL = 500
 
 Record = dict[str, Any]
 Answer = Callable[[dict[str, Any]], Record]
@@ -80,15 +84,60 @@ class EngineSide:
         yield lambda item: engine_record(model, item)
 
 
+@dataclass(frozen=True)
+class ServerSide:
+    """The same model through a server of our own, over HTTP. engine: the side it must be identical to."""
+
+    engine: EngineSide
+
+    def identity(self, items: Items) -> dict[str, Any]:
+        """That of the engine, and how it was reached. Loads the model once."""
+        return self.engine.identity(items) | {"via": "server"}
+
+    def prepared(self) -> AbstractContextManager[Side]:
+        return nullcontext(self)
+
+    @contextmanager
+    def open(self) -> Iterator[Answer]:
+        """Raises ModelLoadError where the server does not start."""
+        with (
+            spawned_server(self.engine.path, self._options()) as server,
+            ServerClient(server.url) as client,
+        ):
+            yield lambda item: record_of(item, lambda body: client.post(SYSTEMONE, body))
+
+    def _options(self) -> list[str]:
+        engine = self.engine
+        given = {
+            "--alias": engine.name,
+            "--threads": engine.threads,
+            "--spec": engine.spec,
+            "--kernels": engine.kernels,
+            "--max-len": engine.max_len,
+            "--plan": engine.plan,
+        }
+        options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+        # Items hold more questions than a server takes unless it is told to.
+        return [*options, "--debug", "--max-items", "10000"]
+
+
 def engine_record(model: Model, item: dict[str, Any]) -> Record:
+    """The record of an item that the engine answers; see `record_of`."""
+    return record_of(item, lambda body: model.decide(body["state"], body["questions"], debug=True))
+
+
+def record_of(item: dict[str, Any], ask: Callable[[dict[str, Any]], dict[str, Any]]) -> Record:
     """{"id", "cat"?, "state", "questions": {id: {"type", "ids", "markers", "logits", "act_logits"?, "answer"}}}; for a
     refused item "refusal" instead of "questions", for an output that is not finite "failure".
 
     "state" is the kind of its state ("null", "list" or "other"), which the known differences speak of.
+    ask: body -> response with debug fields; raises RequestError, NumericError.
     """
     try:
-        response = model.decide(item["state"], item["questions"], debug=True)
+        response = ask({"state": item["state"], "questions": item["questions"]})
     except RequestError as error:
+        if error.code == _INTERNAL:  # what a server tells of a NumericError
+            return _header(item) | {"failure": error.message}
         return _header(item) | {"refusal": f"{error.reason}: {error.message}"}
     except NumericError as error:
         return _header(item) | {"failure": error.message}

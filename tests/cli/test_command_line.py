@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from layactl import Model, errors
+from layactl import errors
+from layactl.decide.local import LocalAnswering
 from layactl.decide.presets import PRESETS
 from layactl.errors import LayactlError, RequestError, UsageError
 
@@ -110,7 +111,7 @@ def test_an_internal_error_is_one_line_too(cli, gguf_for, monkeypatch: pytest.Mo
     def broken(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("first\nsecond")
 
-    monkeypatch.setattr(Model, "respond", broken)
+    monkeypatch.setattr(LocalAnswering, "answer", broken)
     done = cli("decide", "-q", "-m", gguf_for(), "text", *ASK)
     assert (done.code, done.out) == (1, "")
     assert done.err == "error: internal error: ZeroDivisionError: first\\nsecond\nhint: --traceback shows where\n"

@@ -28,6 +28,8 @@ COMMANDS: dict[str, tuple[list[str], int]] = {
     "one preset": (["presets", "triage"], 0),
     "convert help": (["convert", "--help"], 0),
     "decide help": (["decide", "--help"], 0),
+    "serve help": (["serve", "--help"], 0),
+    "asking a server that is not there": (["decide", "--server", "http://127.0.0.1:9", "x", "--ask", "noul: Hm?"], 1),
     "tokenize help": (["tokenize", "--help"], 0),
     "tokenizer help": (["tokenizer", "--help"], 0),
     "verify help": (["tokenizer", "verify", "--help"], 0),

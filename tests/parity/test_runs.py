@@ -18,7 +18,7 @@ import pytest
 
 from layactl.errors import InputError, OutputError, UsageError
 from layactl.parity import run_file
-from layactl.parity.answering import EngineSide
+from layactl.parity.answering import EngineSide, ServerSide
 from layactl.parity.items import load_items, parse_items
 from layactl.parity.run import run
 from layactl.parity.run_file import merge_runs, read_run
@@ -64,6 +64,17 @@ def test_a_run_holds_one_record_an_item_in_order_and_says_what_ran(side: EngineS
 def test_several_processes_write_the_bytes_of_one(side: EngineSide, item_file: Path, tmp_path: Path):
     alone = answer(side, item_file, tmp_path / "alone.jsonl")
     assert answer(side, item_file, tmp_path / "two.jsonl", jobs=2) == alone
+
+
+def test_a_run_through_a_server_has_the_bytes_of_one_through_the_engine(
+    side: EngineSide, item_file: Path, tmp_path: Path
+):
+    alone = answer(side, item_file, tmp_path / "alone.jsonl")
+    served = ServerSide(side)
+    chosen = load_items(item_file)
+    run(served, chosen, tmp_path / "served.jsonl", served.identity(chosen))
+    assert (tmp_path / "served.jsonl").read_bytes() == alone
+    assert read_run(tmp_path / "served.jsonl").identity["via"] == "server"
 
 
 def test_a_stopped_run_goes_on_to_the_same_bytes(side: EngineSide, item_file: Path, tmp_path: Path):

@@ -1,0 +1,1 @@
+"""A running server, called as a client would."""
