@@ -56,6 +56,7 @@ fixtures: $(VENV)/.test
 golden: fixtures
 	$(BIN)/python fixtures/make_golden.py
 	$(BIN)/python fixtures/make_router_golden.py
+	$(BIN)/python fixtures/make_calib_golden.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from layactl.cli.options import (
     CacheDirOption,
     FolderOuttype,
     FolderOuttypeOption,
+    Format,
     KernelsOption,
     MaxLenOption,
     ModelOption,
@@ -21,11 +22,38 @@ from layactl.cli.options import (
     ThreadsOption,
     Truncation,
 )
-from layactl.cli.output import note, path_line, progress
+from layactl.cli.output import note, path_line, progress, record
+from layactl.errors import UsageError
+
+if TYPE_CHECKING:
+    from layactl.calib.calibrator import Calibrator
+    from layactl.calib.fit import Fit, Minimums
+    from layactl.calib.logits import LogitsFile
 
 app = typer.Typer(help="Fit a calibration, prove it, and know when to trust it.", no_args_is_help=True)
 
 _SOME_REFUSED = 3
+
+LogitsArgument = Annotated[
+    Path, typer.Argument(metavar="LOGITS.jsonl", help="What calib collect wrote, or outcomes with logits.")
+]
+HeldoutOption = Annotated[
+    float,
+    typer.Option("--heldout-frac", metavar="F", help="Share of the records without a stated split that is held out."),
+]
+ResplitOption = Annotated[bool, typer.Option("--resplit", help="Hash every record, whatever split the data states.")]
+ResamplesOption = Annotated[
+    int, typer.Option("--resamples", metavar="B", min=0, max=100_000, help="Bootstrap resamples; 0: no intervals.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=2**32 - 1, help="Of the bootstrap.")]
+SpecFileOption = Annotated[
+    Path | None,
+    typer.Option("--spec", metavar="SPEC.json", help="The spec whose calibration is in force.", show_default=False),
+]
+ResultOption = Annotated[
+    Path | None, typer.Option("-o", "--out", metavar="RESULT.json", help="Write the result.", show_default=False)
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
 
 
 @app.command("collect")
@@ -74,3 +102,134 @@ def collect_command(
     note(f"{done.written:,} records, {done.refused:,} refused", quiet)
     path_line(out)
     return _SOME_REFUSED if done.refused else 0
+
+
+@app.command("fit")
+def fit_command(
+    logits: LogitsArgument,
+    out: ResultOption = None,
+    spec: SpecFileOption = None,
+    spec_out: Annotated[
+        Path | None,
+        typer.Option("--spec-out", metavar="SPEC.json", help="Write the spec with the calibration and its kernels."),
+    ] = None,
+    stamp: Annotated[
+        Path | None,
+        typer.Option("--stamp", metavar="MODEL.gguf", help="Put that spec into the model the logits came from."),
+    ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option("--before", metavar="A,B", help="Router: what ships now, instead of the recorded calibration."),
+    ] = None,
+    min_examples: Annotated[
+        int | None, typer.Option("--min-examples", metavar="N", help="Fewest of the fit split. [1000 router, else 100]")
+    ] = None,
+    min_per_class: Annotated[
+        int | None, typer.Option("--min-per-class", metavar="N", help="Router: fewest of either outcome. [50]")
+    ] = None,
+    min_eval: Annotated[
+        int | None, typer.Option("--min-eval", metavar="N", help="Fewest of the eval split. [200 router, else 100]")
+    ] = None,
+    min_count: Annotated[
+        int | None, typer.Option("--min-count", metavar="N", help="Fewest answers of a temperature of its own. [100]")
+    ] = None,
+    heldout: HeldoutOption = 0.3,
+    resplit: ResplitOption = False,
+    resamples: ResamplesOption = 1000,
+    seed: SeedOption = 0,
+    output_format: FormatOption = Format.table,
+    quiet: QuietOption = False,
+) -> None:
+    """Fit temperatures (decisions) or the Platt parameters of the router, and compare before and after.
+
+    The fit split is fitted on, the eval split judges; the fit split's own numbers are marked as in sample. The last
+    line on stdout is the calibration block.
+    """
+    from layactl.calib.bootstrap import Bootstrap
+    from layactl.calib.fit import fit
+    from layactl.calib.result_file import write_result
+    from layactl.reporting.record_stream import refuse_input
+
+    inputs = {"the logits": logits, "the spec": spec, "the model": stamp}
+    for target in (out, spec_out):
+        if target is not None:
+            refuse_input(target, inputs)
+    found = open_logits(logits, heldout, resplit, quiet)
+    fitted = fit(
+        found,
+        _before(before, spec, found),
+        _minimums(found, min_examples, min_per_class, min_eval, min_count),
+        Bootstrap(resamples, seed),
+    )
+    if out is not None:
+        write_result(out, fitted.to_json())
+    if spec_out is not None or stamp is not None:
+        _write_spec(fitted, spec, spec_out, stamp, quiet)
+    if output_format is Format.json:
+        record(fitted.to_json())
+        return
+    from layactl.calib.tables import fit_tables
+    from layactl.cli.calib_tables import print_tables
+
+    print_tables(fit_tables(fitted))
+    record(fitted.block)
+
+
+def open_logits(path: Path, heldout: float, resplit: bool, quiet: bool) -> LogitsFile:
+    """Read a file of logits, and say what the user should know about it."""
+    from layactl.calib.logits import check_heldout, read_logits
+
+    found = read_logits(path, heldout=check_heldout(heldout), stated_splits=not resplit)
+    if found.refused:
+        note(f"{found.refused:,} of {found.records:,} records were refused and are left out", quiet)
+    if shared := found.shared_states():
+        note(f"{shared:,} states are in both splits under different groups: the held-out numbers flatter", quiet)
+    return found
+
+
+def _before(pair: str | None, spec: Path | None, logits: LogitsFile) -> Calibrator:
+    from dataclasses import replace
+
+    from layactl.calib.calibrator import from_spec, recorded, uncalibrated
+    from layactl.calib.outcomes import KIND as ROUTER
+
+    if pair is None:
+        return from_spec(spec, logits) if spec is not None else recorded(logits)
+    if logits.kind != ROUTER:
+        raise UsageError("--before goes with router outcomes")
+    try:
+        a, b = (float(part) for part in pair.split(","))
+        if not (abs(a) < 1e9 and abs(b) < 1e9):
+            raise ValueError
+    except ValueError:
+        raise UsageError(f"must be two numbers A,B, not {pair!r:.40}", where="--before") from None
+    return replace(uncalibrated(), source="--before", version="platt", platt=(a, b))
+
+
+def _minimums(
+    logits: LogitsFile, examples: int | None, per_class: int | None, held_out: int | None, cell: int | None
+) -> Minimums:
+    from dataclasses import replace
+
+    from layactl.calib.fit import DECISION_MINIMUMS, ROUTER_MINIMUMS
+    from layactl.calib.outcomes import KIND as ROUTER
+
+    asked = {"examples": examples, "per_class": per_class, "held_out": held_out, "cell": cell}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if negative := [name for name, value in given.items() if value < 0]:
+        raise UsageError(f"a minimum must not be negative: {negative[0]}")
+    return replace(ROUTER_MINIMUMS if logits.kind == ROUTER else DECISION_MINIMUMS, **given)
+
+
+def _write_spec(fitted: Fit, base: Path | None, spec_out: Path | None, stamp: Path | None, quiet: bool) -> None:
+    from layactl.calib.spec_update import stamp_model, updated_spec, write_spec
+
+    text, notes = updated_spec(fitted, base, stamp)
+    for message in notes:
+        note(message, quiet)
+    if spec_out is not None:
+        write_spec(spec_out, text)
+        note(f"layactl spec set MODEL.gguf {spec_out} puts it into a model", quiet or stamp is not None)
+    if stamp is not None:
+        stamped = stamp_model(fitted, stamp, text)
+        note(f"stamped {stamp}: spec_sha256 {stamped.sha256}", quiet)
