@@ -73,13 +73,17 @@ class ServerClient:
     def props(self) -> dict[str, Any]:
         """GET /props. Raises ServerError, also for a server of another kind."""
         try:
-            found = self._call("GET", "/props", None)
+            found = self.get("/props")
         except RequestError as error:
             raise self._problem(f"GET /props was refused: {error.reason}: {error.message}") from None
         decision = found.get("decision")
         if not isinstance(decision, dict) or decision.get("api_version") != 1:
             raise self._problem("serves no decisions (GET /props has no decision.api_version 1)")
         return found
+
+    def get(self, route: str) -> dict[str, Any]:
+        """A document the server keeps. Raises as `post` does."""
+        return self._call("GET", route, None)
 
     def post(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
         """The response body. Raises RequestError for a request that is refused, ServerError for everything else."""
