@@ -146,6 +146,9 @@ def _loader(choice: ModelChoice, allow_uncalibrated: bool) -> Callable[[Callable
         resolved = choice.resolve(check)
         check()
         model = choice.load(resolved)
-        return Served(model, Router(model, allow_uncalibrated=allow_uncalibrated), set_threads(None), resolved.cached)
+        served = Served(model, Router(model, allow_uncalibrated=allow_uncalibrated), set_threads(None), resolved.cached)
+        # Probed now, and not while the first client waits.
+        _ = served.router.state_split
+        return served
 
     return load
