@@ -9,7 +9,7 @@ from typing import Any
 from layactl import __version__
 from layactl.calib.bootstrap import Bootstrap, Estimate, estimate
 from layactl.calib.calibrator import FIT_FORMAT, Calibrator
-from layactl.calib.judged import Judged, answer_statistics, judge_answers, judge_scores, score_statistics
+from layactl.calib.judged import Judged, judge_answers, judge_scores, statistics_of
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
 from layactl.calib.outcomes import KIND as ROUTER
 from layactl.calib.platt import PlattFit, fit_platt
@@ -169,7 +169,7 @@ def cluster_numbers(items: Sequence[LabelledAnswer] | Sequence[LabelledScore]) -
 
 
 def _compare(split: str, before: Judged, after: Judged, bootstrap: Bootstrap) -> Comparison:
-    old, new = _statistics(before), _statistics(after)
+    old, new = statistics_of(before), statistics_of(after)
     wanted: dict[str, Statistic] = {}
     for metric in METRICS:
         wanted |= {
@@ -180,10 +180,6 @@ def _compare(split: str, before: Judged, after: Judged, bootstrap: Bootstrap) ->
     found = estimate(wanted, before.clusters, bootstrap)
     parts = [{metric: found[f"{part} {metric}"] for metric in METRICS} for part in ("before", "after", "delta")]
     return Comparison(split, len(before), before.clusters, *parts)
-
-
-def _statistics(judged: Judged) -> dict[str, Statistic]:
-    return answer_statistics(judged) if len(judged.predicted) else score_statistics(judged)
 
 
 def _check_counts(logits: LogitsFile, fitted: int, held_out: int, minimums: Minimums) -> None:

@@ -35,7 +35,8 @@ class Judged:
     cluster: (n,), numbered in order; confidence: (n,), what is compared with a threshold; correct: (n,), 1 or 0;
     brier, nll: (n,); ranked: (n,), what the AUC ranks, and event: (n,), what it should rank above;
     acted: (n,), 1 where the answer passes the gate.
-    Of decisions only: predicted, true: (n,) option numbers; question: (n,) names; distance: (n,), of a score's expected
+    Of decisions only: said: (n,), the option an answer says, as its index; predicted, true: (n,), the same and gold as
+    numbers of (question, option) pairs; question: (n,) numbers; distance: (n,), of a score's expected
     level, NaN for the others; class_*: every option of every answer as an event of its own.
     """
 
@@ -48,6 +49,7 @@ class Judged:
     ranked: Doubles
     event: Doubles
     acted: Doubles
+    said: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     predicted: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     true: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     question: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -56,6 +58,10 @@ class Judged:
     class_answer: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     class_p: Doubles = field(default_factory=lambda: np.zeros(0))
     class_true: Doubles = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def of_decisions(self) -> bool:
+        return len(self.said) > 0
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -98,6 +104,7 @@ def judge_answers(
         ranked=confidence,
         event=correct,
         acted=_doubles(row.acted for row in rows),
+        said=_integers(row.said for row in rows),
         predicted=_integers(row.predicted for row in rows),
         true=_integers(row.true for row in rows),
         question=_integers(row.question for row in rows),
@@ -119,6 +126,7 @@ class _Row(NamedTuple):
     brier: float
     nll: float
     acted: float
+    said: int
     predicted: int
     true: int
     distance: float
@@ -137,6 +145,7 @@ def _row(
         brier=math.fsum((p_k - y_k) ** 2 for p_k, y_k in zip(p, y, strict=True)),
         nll=-math.fsum(y_k * math.log(max(p_k, _SMALLEST)) for p_k, y_k in zip(p, y, strict=True)),
         acted=float(acts(answer, confidence)),
+        said=top,
         predicted=numbers[top],
         true=numbers[answer.gold.label],
         distance=abs(_expected(p) - _expected(y)) if answer.type == "score" else math.nan,
@@ -187,6 +196,11 @@ def router_probability(parameters: tuple[float, float]) -> Callable[[LabelledSco
     """sigmoid(a z + b) of a scored candidate, as the router prints it."""
     a, b = parameters
     return lambda score: platt(a, b, math.nan if score.logit is None else score.logit)
+
+
+def statistics_of(judged: Judged) -> dict[str, Statistic]:
+    """What is told of either kind of answer, by name."""
+    return answer_statistics(judged) if judged.of_decisions else score_statistics(judged)
 
 
 def answer_statistics(judged: Judged) -> dict[str, Statistic]:

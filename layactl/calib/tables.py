@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from layactl.calib.bootstrap import Estimate
+from layactl.calib.comparison import PairedComparison
+from layactl.calib.evaluation import Evaluation
 from layactl.calib.fit import Comparison, Fit
 from layactl.calib.split import FIT
 
@@ -39,6 +41,67 @@ def fit_tables(fit: Fit) -> list[TextTable]:
     """What was fitted, and what it is worth."""
     fitted = _platt_table(fit) if fit.platt else _cells_table(fit)
     return [fitted, *map(_comparison_table, fit.comparisons)]
+
+
+def evaluation_tables(evaluation: Evaluation) -> list[TextTable]:
+    """Every metric of all answers with its interval; then the parts, without."""
+    whole = evaluation.parts[0]
+    title = (
+        f"{evaluation.logits.path.name}, {evaluation.split} answers, calibration {evaluation.calibrator.version}: "
+        f"{whole.answers:,} answers of {whole.clusters:,} clusters"
+    )
+    # Without a gate everything is acted on.
+    idle = () if evaluation.gated else ("coverage", "selective_accuracy")
+    defined = {name: found for name, found in whole.metrics.items() if found.value is not None and name not in idle}
+    rows = [[name, with_interval(found)] for name, found in defined.items()]
+    rows.append(["aurc", number(evaluation.risk_coverage.aurc)])
+    found = [TextTable(title, ["metric", "value and 95 %"], rows)]
+    if len(evaluation.parts) > 1:
+        names = list(defined)
+        parts = [
+            [part.name, f"{part.answers:,}", *(number(part.metrics[name].value) for name in names)]
+            for part in evaluation.parts[1:]
+        ]
+        found.append(TextTable("parts of at least 20 answers", ["slice", "answers", *names], parts))
+    return found
+
+
+def reliability_table(evaluation: Evaluation, name: str = "all") -> TextTable:
+    """The bins behind the calibration error, with their counts."""
+    rows = [
+        [
+            f"({b.low:.1f}, {b.high:.1f}]",
+            f"{b.count:,}",
+            number(b.mean),
+            number(b.share),
+            "-" if b.share_low is None else f"[{number(b.share_low)}, {number(b.share_high)}]",
+        ]
+        for b in evaluation.reliability[name]
+    ]
+    return TextTable(f"reliability, {name}", ["probability", "answers", "mean", "share right", "95 % of it"], rows)
+
+
+def paired_table(comparison: PairedComparison) -> TextTable:
+    """The second file against the first."""
+    shown = ("accuracy", "ece", "brier", "nll")
+    rows = [
+        [
+            part.name,
+            f"{part.answers:,}",
+            *(with_interval(part.delta[name], signed=True) for name in shown),
+            f"{part.only_first}:{part.only_second}",
+            number(part.p),
+            number(part.holm),
+        ]
+        for part in comparison.parts
+    ]
+    title = f"{comparison.second.path.name} against {comparison.first.path.name}"
+    return TextTable(
+        f"{title}, {comparison.unmatched:,} answers unmatched",
+        ["slice", "answers", *(f"delta {name}" for name in shown), "only one right", "McNemar p", "Holm"],
+        rows,
+        "p is exact and takes answers as independent; Holm corrects over all that are tested; deltas resample clusters",
+    )
 
 
 def _comparison_table(comparison: Comparison) -> TextTable:

@@ -15,6 +15,7 @@ from layactl import __version__
 from layactl.cli import (
     cache,
     calib,
+    calib_eval,
     convert,
     decide,
     gguf,
@@ -51,6 +52,7 @@ parity.app.command("trace")(parity_checks.trace_command)
 parity.app.command("diff")(parity_checks.diff_command)
 parity.app.command("invariance")(parity_checks.invariance_command)
 app.add_typer(parity.app, name="parity")
+calib.app.command("eval")(calib_eval.eval_command)
 app.add_typer(calib.app, name="calib")
 app.add_typer(spec.app, name="spec")
 app.add_typer(cache.app, name="cache")

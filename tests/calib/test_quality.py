@@ -18,12 +18,11 @@ from layactl.calib.bootstrap import Bootstrap, estimate
 from layactl.calib.gold import Gold
 from layactl.calib.judged import (
     Judged,
-    answer_statistics,
     judge_answers,
     judge_scores,
     predicted_option,
     printed,
-    score_statistics,
+    statistics_of,
 )
 from layactl.calib.logits import LabelledAnswer, LabelledScore
 from layactl.calib.statistic import Auc, CalibrationError, Difference, MacroF1, Mean, bin_of
@@ -36,8 +35,7 @@ NO_INTERVALS = Bootstrap(resamples=0)
 
 
 def points(judged: Judged) -> dict[str, float | None]:
-    statistics = answer_statistics(judged) if len(judged.predicted) else score_statistics(judged)
-    return {name: found.value for name, found in estimate(statistics, judged.clusters, NO_INTERVALS).items()}
+    return {name: found.value for name, found in estimate(statistics_of(judged), judged.clusters, NO_INTERVALS).items()}
 
 
 @pytest.mark.parametrize("case", GOLDEN["decisions"], ids=lambda case: f"{len(case['logits'][0])} options")

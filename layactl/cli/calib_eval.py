@@ -1,0 +1,149 @@
+"""`layactl calib eval ...`: what the probabilities are worth, and when to act on them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from layactl.cli.calib import (
+    FormatOption,
+    HeldoutOption,
+    LogitsArgument,
+    ResamplesOption,
+    ResplitOption,
+    ResultOption,
+    SeedOption,
+    SpecFileOption,
+    open_logits,
+)
+from layactl.cli.options import Format, QuietOption, RoundOption
+from layactl.cli.output import note, plain_line, record
+from layactl.errors import UsageError
+
+if TYPE_CHECKING:
+    from layactl.calib.calibrator import Calibrator
+    from layactl.calib.logits import LogitsFile
+    from layactl.calib.tables import TextTable
+
+_FAILED = 1
+
+
+class Split(StrEnum):
+    """Which answers are judged."""
+
+    all = "all"
+    eval = "eval"
+    fit = "fit"
+
+
+FitOption = Annotated[
+    Path | None,
+    typer.Option("--fit", metavar="FIT.json", help="The calibration that calib fit found.", show_default=False),
+]
+UncalibratedOption = Annotated[
+    bool, typer.Option("--uncalibrated", help="T = 1, or sigmoid(z), whatever was recorded.")
+]
+SplitOption = Annotated[
+    Split | None, typer.Option("--split", help="The answers to judge. Default: eval with --fit, else all.")
+]
+MinConfidenceOption = Annotated[
+    str | None,
+    typer.Option("--min-confidence", metavar="X|GATE.json", help="What is acted on: a number, or a certified gate."),
+]
+
+
+def eval_command(
+    logits: LogitsArgument,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option("--against", metavar="OTHER.jsonl", help="Logits of another model on the same data; repeatable."),
+    ] = None,
+    fit: FitOption = None,
+    spec: SpecFileOption = None,
+    uncalibrated: UncalibratedOption = False,
+    split: SplitOption = None,
+    min_confidence: MinConfidenceOption = None,
+    digits: RoundOption = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option("--fail-if", metavar="COND", help="'ece>0.08', 'accuracy[lang=de]<0.9'; repeatable, exit code 1."),
+    ] = None,
+    heldout: HeldoutOption = 0.3,
+    resplit: ResplitOption = False,
+    resamples: ResamplesOption = 1000,
+    seed: SeedOption = 0,
+    out: ResultOption = None,
+    output_format: FormatOption = Format.table,
+    quiet: QuietOption = False,
+) -> int:
+    """Judge the probabilities as they are printed: accuracy, F1, calibration error, Brier, NLL, per part of the data.
+
+    Exit code 1 when a --fail-if condition holds, or names what is not defined.
+    """
+    from layactl.calib.bootstrap import Bootstrap
+    from layactl.calib.comparison import compare_files
+    from layactl.calib.evaluation import Selection, evaluate
+    from layactl.calib.requirement import parse_requirement
+    from layactl.reporting.act_gate import read_gate
+
+    requirements = [parse_requirement(text, bool(against)) for text in fail_if or []]
+    _refuse_outputs(out, {"the logits": logits, "the fit": fit, "the spec": spec})
+    found = open_logits(logits, heldout, resplit, quiet)
+    gate = None if min_confidence is None else read_gate(min_confidence)
+    chosen = split.value if split else "eval" if fit is not None else "all"
+    selection = Selection(calibrator(found, fit, spec, uncalibrated), chosen, gate, digits)
+    if fit is not None and chosen != "eval":
+        note("the fit split is in sample: its numbers prove nothing", quiet)
+    evaluation = evaluate(found, selection, Bootstrap(resamples, seed))
+    others = []
+    for path in against or []:
+        other = open_logits(path, heldout, resplit, quiet)
+        others.append((other, Selection(calibrator(other, None, None, uncalibrated), chosen, gate, digits)))
+    comparisons = compare_files((found, selection), others, Bootstrap(resamples, seed))
+    result = evaluation.to_json() | ({"against": [c.to_json() for c in comparisons]} if comparisons else {})
+    from layactl.calib.tables import evaluation_tables, paired_table, reliability_table
+
+    tables = [*evaluation_tables(evaluation), reliability_table(evaluation), *map(paired_table, comparisons)]
+    emit(result, tables, out, output_format)
+    failures = [line for requirement in requirements for line in requirement.failures(evaluation, comparisons)]
+    if output_format is Format.table and requirements:
+        plain_line(f"FAIL {'; '.join(failures)}" if failures else f"PASS {len(requirements)} conditions")
+    elif failures:
+        note(f"failed {'; '.join(failures)}")
+    return _FAILED if failures else 0
+
+
+def calibrator(logits: LogitsFile, fit: Path | None, spec: Path | None, none: bool) -> Calibrator:
+    """The calibration in force. Raises UsageError for more than one."""
+    from layactl.calib import calibrator as known
+
+    if sum((fit is not None, spec is not None, none)) > 1:
+        raise UsageError("--fit, --spec and --uncalibrated exclude each other")
+    if fit is not None:
+        return known.from_fit(fit, logits)
+    if spec is not None:
+        return known.from_spec(spec, logits)
+    return known.uncalibrated() if none else known.recorded(logits)
+
+
+def emit(result: dict[str, Any], tables: list[TextTable], out: Path | None, output_format: Format) -> None:
+    """The result on stdout as it was asked for, and into the file that was asked for."""
+    from layactl.calib.result_file import write_result
+    from layactl.cli.calib_tables import print_tables
+
+    if out is not None:
+        write_result(out, result)
+    if output_format is Format.json:
+        record(result)
+    else:
+        print_tables(tables)
+
+
+def _refuse_outputs(out: Path | None, inputs: dict[str, Path | None]) -> None:
+    from layactl.reporting.record_stream import refuse_input
+
+    if out is not None:
+        refuse_input(out, inputs)
