@@ -84,7 +84,7 @@ def reference(checkpoint: Path, threads: int, bf16: bool) -> Ask:
         os.environ["LAYA_CPU_AMP"] = "1"
     from laya.agent import Agent
 
-    from layactl.parity.private_copy import private_copy
+    from layactl.reference.private_copy import private_copy
 
     agent = Agent(str(private_copy(checkpoint, Path(tempfile.mkdtemp()))), device="cpu")
     if bf16:

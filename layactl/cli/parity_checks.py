@@ -82,8 +82,8 @@ def trace_command(
     else:
         assert reference is not None
 
-        from layactl.parity.private_copy import scratch_folder
-        from layactl.parity.reference_model import ReferenceModel, versions
+        from layactl.reference.private_copy import scratch_folder
+        from layactl.reference.reference_model import ReferenceModel, versions
 
         with scratch_folder(reference) as scratch:
             agent = ReferenceModel(reference, scratch, threads=threads)

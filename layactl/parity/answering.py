@@ -165,7 +165,7 @@ class ReferenceSide:
 
     def identity(self, items: Items) -> dict[str, Any]:
         """What a run of this side depends on. Raises CheckpointError; ModelLoadError without the package."""
-        from layactl.parity.reference_model import versions
+        from layactl.reference.reference_model import versions
 
         # Whatever its tokenizer: the digest is that of the folder.
         checkpoint = read_checkpoint(self.checkpoint, embed_tokenizer=True)
@@ -192,14 +192,14 @@ class ReferenceSide:
 
     @contextmanager
     def prepared(self) -> Iterator[Side]:
-        from layactl.parity.private_copy import scratch_folder
+        from layactl.reference.private_copy import scratch_folder
 
         with scratch_folder(self.checkpoint) as scratch:
             yield replace(self, scratch=scratch)
 
     @contextmanager
     def open(self) -> Iterator[Answer]:
-        from layactl.parity.reference_model import ReferenceModel
+        from layactl.reference.reference_model import ReferenceModel
 
         assert self.scratch is not None, "opened before it was prepared"
         reference = ReferenceModel(self.checkpoint, self.scratch, threads=self.threads)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from layactl.errors import ModelLoadError
 from layactl.parity.answering import Answer, Record, Side
-from layactl.parity.sigterm import unwound_on_sigterm
+from layactl.sigterm import unwound_on_sigterm
 
 # Items -> their records, in order.
 AnswerAll = Callable[[Sequence[dict[str, Any]]], Iterator[Record]]

@@ -36,7 +36,7 @@ from layactl.errors import InputError, RequestError
 
 if TYPE_CHECKING:
     from layactl.engine.model import Model
-    from layactl.parity.reference_model import ReferenceModel
+    from layactl.reference.reference_model import ReferenceModel
 
 FORMAT = "layactl.parity-trace/1"
 SIDES = ("engine", "reference")

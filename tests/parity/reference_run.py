@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from layactl.parity.reference_model import ReferenceModel, versions
+from layactl.reference.reference_model import ReferenceModel, versions
 
 from .golden_file import Expected, Outcome
 from .request_kinds import Case, Measure

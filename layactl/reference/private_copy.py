@@ -22,7 +22,7 @@ from layactl.checkpoint.safetensors_file import StoredTensor, read_safetensors
 from layactl.checkpoint.weights import INDEX, SINGLE
 from layactl.durable import check_regular
 from layactl.errors import CheckpointError, OutputError
-from layactl.parity.sigterm import unwound_on_sigterm
+from layactl.sigterm import unwound_on_sigterm
 
 _TOKENIZER = "tokenizer"
 _SLICE_BYTES = 4 * 2**20

@@ -1,4 +1,4 @@
-"""parity.reference_model: it sees a private copy only, and is refused where it would not be the reference."""
+"""reference.reference_model: it sees a private copy only, and is refused where it would not be the reference."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ from checkpoint_edit import (
     split_weights,
     write_stored,
 )
+from conftest import FAMILIES
 
 from layactl.core.model_shape import EncoderShape
 from layactl.errors import CheckpointError, LayactlError, ModelLoadError, OutputError
-from layactl.parity import reference_model
-from layactl.parity.private_copy import private_copy, scratch_folder
-from layactl.parity.reference_model import ReferenceModel, refuse_other_rope, refuse_reduced_precision, versions
-
-from .conftest import COMMITTED
+from layactl.reference import reference_model
+from layactl.reference.private_copy import private_copy, scratch_folder
+from layactl.reference.reference_model import ReferenceModel, refuse_other_rope, refuse_reduced_precision, versions
 
 QUESTIONS = {
     "refund": {"type": "noul", "instructions": "Asks for money back?"},
@@ -145,7 +144,7 @@ def test_merging_holds_no_more_than_a_slice_in_memory(
 ) -> None:
     folder = checkpoint()
     # A buffer of the limit's size is set aside for each small file.
-    monkeypatch.setattr("layactl.parity.private_copy.MAX_TOKENIZER_BYTES", 2**20)
+    monkeypatch.setattr("layactl.reference.private_copy.MAX_TOKENIZER_BYTES", 2**20)
     tensors = read_stored(folder / WEIGHTS) | {"large": Stored("F32", (2**14, 2**10), bytes(2**26))}
     write_stored(folder / WEIGHTS, tensors)
     split_weights(folder, 3)
@@ -250,7 +249,7 @@ def test_a_scratch_folder_is_gone_at_the_end(checkpoint: Callable[..., Path], te
 HOLDS_A_SCRATCH_FOLDER = """
 import sys, time
 from pathlib import Path
-from layactl.parity.private_copy import scratch_folder
+from layactl.reference.private_copy import scratch_folder
 with scratch_folder(Path("/nowhere")) as folder:
     (folder / "copy").mkdir()
     print(folder, flush=True)
@@ -323,7 +322,7 @@ needs_reference = pytest.mark.reference
 
 
 @needs_reference
-@pytest.mark.parametrize("name", COMMITTED)
+@pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("shards", [None, 3])
 def test_asking_leaves_the_folder_as_it_was(
     name: str, shards: int | None, checkpoint: Callable[..., Path], scratch: Path

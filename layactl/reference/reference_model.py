@@ -21,7 +21,7 @@ from layactl.checkpoint.folder import read_checkpoint
 from layactl.core.model_shape import EncoderShape
 from layactl.engine.threads import set_threads
 from layactl.errors import ModelLoadError
-from layactl.parity.private_copy import private_copy
+from layactl.reference.private_copy import private_copy
 
 LAYA_VERSION = "0.3.21"
 PACKAGES = ("laya", "torch", "transformers", "tokenizers", "numpy")
