@@ -141,7 +141,7 @@ class Connection(BaseRequestHandler):
         if head.method == "POST":
             check_json(head.headers)
             check_length(self._framing)
-        return routes.answer(route, Call(self._body, self._client_left, self._started))
+        return routes.answer(route, Call(self._body, self._framing.length, self._client_left, self._started))
 
     def _body(self) -> bytes:
         """The body, asked for where the client waits to be asked (Expect: 100-continue)."""

@@ -55,6 +55,12 @@ class JobQueue:
         with self._changed:
             return len(self._waiting)
 
+    @property
+    def running(self) -> int:
+        """Jobs that are computed and waited for: 0 or 1."""
+        with self._changed:
+            return int(self._busy())
+
     def refusal(self) -> HttpError | None:
         """Why a job would be refused now, or None."""
         with self._changed:
@@ -71,8 +77,10 @@ class JobQueue:
     def _refusal(self) -> HttpError | None:
         if self._closed:
             return stopping()
-        busy = self._running is not None and not self._running.cancelled
-        return overloaded() if len(self._waiting) + busy > self.capacity else None
+        return overloaded() if len(self._waiting) + self._busy() > self.capacity else None
+
+    def _busy(self) -> bool:
+        return self._running is not None and not self._running.cancelled
 
     def cancel(self, job: Job) -> None:
         """The client has left: skipped if it waits, stopped between two forward passes if it runs."""

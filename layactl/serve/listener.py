@@ -47,6 +47,7 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.stopping = False
         self._log = log
         self._most = _connections_possible()
+        self._socket_made = False
         self._connections = 0
         self._active = 0
         self._changed = threading.Condition()
@@ -80,6 +81,7 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self.socket.bind(self.server_address)
         finally:
             os.umask(mask)
+        self._socket_made = True
 
     @property
     def url(self) -> str:
@@ -111,7 +113,12 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
                 request.send(b"" if self.settings.tls else _REFUSAL)
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # the system gives no further thread
+            with self._changed:
+                self._connections -= 1
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -147,7 +154,7 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def server_close(self) -> None:
         super().server_close()
-        if self.settings.socket is not None:
+        if self.settings.socket is not None and self._socket_made:
             with suppress(OSError):
                 self.settings.socket.unlink()
 

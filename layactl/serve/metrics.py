@@ -51,16 +51,22 @@ class Metrics:
             self._buckets[sum(seconds > bound for bound in _BOUNDS)] += 1
             self._seconds += seconds
 
-    def text(self, waiting: int) -> str:
-        """The exposition, read in one moment. waiting: jobs in the queue."""
+    def text(self, *, waiting: int, running: int) -> str:
+        """The exposition. waiting, running: jobs in the queue and on the worker."""
         with self._lock:
             counts, buckets, seconds = dict(self._counts), list(self._buckets), self._seconds
         lines = []
         for name, meaning in _COUNTERS.items():
             metric = f"{_PREFIX}{name}_total"
             lines += [f"# HELP {metric} {meaning}", f"# TYPE {metric} counter", f"{metric} {counts[name]}"]
-        gauge, histogram = f"{_PREFIX}queue_waiting", f"{_PREFIX}latency_seconds"
-        lines += [f"# HELP {gauge} Requests waiting for the worker.", f"# TYPE {gauge} gauge", f"{gauge} {waiting}"]
+        gauges = (
+            ("queue_waiting", "Requests waiting for the worker.", waiting),
+            ("running", "Requests that the worker computes.", running),
+        )
+        for name, meaning, value in gauges:
+            gauge = f"{_PREFIX}{name}"
+            lines += [f"# HELP {gauge} {meaning}", f"# TYPE {gauge} gauge", f"{gauge} {value}"]
+        histogram = f"{_PREFIX}latency_seconds"
         lines += [f"# HELP {histogram} Time from a request to its answer.", f"# TYPE {histogram} histogram"]
         total = 0
         for bound, count in zip((*map(str, _BOUNDS), "+Inf"), buckets, strict=True):

@@ -6,7 +6,8 @@ import hashlib
 import hmac
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from functools import partial
@@ -29,12 +30,17 @@ from layactl.serve.replies import (
     loading,
     method_not_allowed,
     not_found,
+    overloaded,
     unauthorized,
 )
 from layactl.serve.settings import Settings
 
 # Bodies parsed at a time: a megabyte of JSON can become a hundred times as much in memory.
 _PARSERS = 4
+# Bodies over _SMALL_BYTES held at a time, from their first byte until they are parsed: a thousand clients that send a
+# megabyte each, slowly, would be a gigabyte. Small ones always have room.
+_LARGE_BODIES = 64
+_SMALL_BYTES = 2**16
 # Between two looks at whether the client is still there.
 _LOOK_SECONDS = 0.05
 
@@ -47,11 +53,12 @@ class ClientLeft(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """One request on its way. body: read on demand, raises RequestError; left: whether the client has gone; started:
-    when its head began to arrive, by time.perf_counter.
+    """One request on its way. body: read on demand, raises RequestError; length: its bytes, None where nobody can tell;
+    left: whether the client has gone; started: when its head began to arrive, by time.perf_counter.
     """
 
     body: Callable[[], bytes]
+    length: int | None
     left: Callable[[], bool]
     started: float
 
@@ -88,6 +95,7 @@ class Routes:
         self.served: Served | None = None
         self._log = log
         self._parsers = threading.Semaphore(_PARSERS)
+        self._large_bodies = threading.Semaphore(_LARGE_BODIES)
         self._keys = [hashlib.sha256(key.encode()).digest() for key in settings.keys]
         get, post = partial(Route, method="GET"), partial(Route, method="POST")
         routes = [
@@ -174,7 +182,8 @@ class Routes:
         return json_reply(info.props(self._ready(), self.settings, self.endpoints, self.queue.waiting))
 
     def _metrics(self, call: Call) -> Reply:
-        return Reply(200, self.metrics.text(self.queue.waiting).encode("ascii"), TEXT)
+        text = self.metrics.text(waiting=self.queue.waiting, running=self.queue.running)
+        return Reply(200, text.encode("ascii"), TEXT)
 
     # Decision routes.
 
@@ -213,11 +222,9 @@ class Routes:
             raise RuntimeError(f"thrown on the {where} for a test")
 
     def _decide(self, call: Call, parse: Callable[[dict[str, Any]], Compute]) -> Reply:
-        data = call.body()
-        self._throw("http")
-        with self._parsers:
-            job = Job(parse(parse_body(data)))
-        del data
+        with self._body(call) as body:
+            self._throw("http")
+            job = Job(parse(body))
         self.queue.submit(job)
         while not job.settled.wait(_LOOK_SECONDS):
             if call.left():
@@ -229,11 +236,24 @@ class Routes:
         self.metrics.answered(job.outcome, time.perf_counter() - call.started)
         return json_reply(job.outcome)
 
+    @contextmanager
+    def _body(self, call: Call) -> Iterator[dict[str, Any]]:
+        """Around whatever is made of a body, parsed. Raises RequestError; 429 where too many large ones are held."""
+        large = call.length is None or call.length > _SMALL_BYTES
+        if large and not self._large_bodies.acquire(blocking=False):
+            raise overloaded()
+        try:
+            data = call.body()
+            with self._parsers:
+                yield parse_body(data)
+        finally:
+            if large:
+                self._large_bodies.release()
+
     def _render(self, call: Call) -> Reply:
-        served, data = self._ready(), call.body()
-        model, most = served.model, self.settings.max_items
-        with self._parsers:
-            body = parse_body(data)
+        served, most = self._ready(), self.settings.max_items
+        model = served.model
+        with self._body(call) as body:
             if "candidates" in body:
                 return json_reply(served.router.render(parse_router(body, model.spec, most)))
             return json_reply(render_record(model, parse_request(body, model.layout, model.spec, most)))

@@ -30,7 +30,7 @@ class RawClient:
     def reply(self, *, head_only: bool = False) -> Answer:
         """The next reply, an interim one (100) included. Fails where it does not come whole."""
         while b"\r\n\r\n" not in self._read:
-            self._more()
+            self.read_some()
         head, _, self._read = self._read.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
         version, status, *_ = first.split(" ")
@@ -40,11 +40,16 @@ class RawClient:
         assert len(headers) == len(fields), f"a header twice: {head!r}"
         length = 0 if head_only or status in ("100", "204") else int(headers["content-length"])
         while len(self._read) < length:
-            self._more()
+            self.read_some()
         body, self._read = self._read[:length], self._read[length:]
         return Answer(int(status), headers, body)
 
-    def _more(self) -> None:
+    def reconnect(self, server: ServerProcess) -> None:
+        self.socket.close()
+        self.socket, self._read = server.connect(), b""
+
+    def read_some(self) -> None:
+        """Wait for the next bytes of a reply, which `reply` then reads on."""
         data = self.socket.recv(65536)
         assert data, f"closed after {self._read!r}"
         self._read += data

@@ -31,17 +31,23 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE)
 
 
 class ServerProcess:
-    """`layactl serve` with these arguments, on a free port unless they name a socket. variables: its environment."""
+    """`layactl serve` with these arguments, on a free port unless they name a socket.
 
-    def __init__(self, *args: object, variables: Mapping[str, str] | None = None) -> None:
+    variables: added to its environment; descriptors: its limit of open files.
+    """
+
+    def __init__(
+        self, *args: object, variables: Mapping[str, str] | None = None, descriptors: int | None = None
+    ) -> None:
         words = [str(arg) for arg in args]
         self.socket_path = words[words.index("--socket") + 1] if "--socket" in words else None
         self.tls = "--ssl-cert-file" in words
         self.key: str | None = None
         place = [] if self.socket_path else ["--port", "0"]
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LAYACTL_")}
+        limit = ["prlimit", f"--nofile={descriptors}"] if descriptors else []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "layactl", "serve", "-t", "1", *place, *words],
+            [*limit, sys.executable, "-m", "layactl", "serve", "-t", "1", *place, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -143,6 +149,11 @@ class ServerProcess:
         """A number of /proc/PID/status: VmRSS in kB, Threads."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"^{field}:\s+(\d+)", text, re.MULTILINE).group(1))
+
+    def reset_peak(self) -> int:
+        """Let VmHWM begin again from here; returns VmRSS, in kB."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        return self.status("VmRSS")
 
     def send_signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)

@@ -167,7 +167,8 @@ def test_metrics_are_prometheus_text_with_consistent_numbers(english: ServerProc
     prefix = "llamacpp:decision_"
     documented = ("requests", "errors", "rejected", "items", "tokens", "compute_seconds")
     assert {f"{prefix}{name}_total" for name in documented} <= {n for n, kind in declared.items() if kind == "counter"}
-    assert declared[f"{prefix}queue_waiting"] == "gauge"
+    assert declared[f"{prefix}queue_waiting"] == declared[f"{prefix}running"] == "gauge"
+    assert samples[f"{prefix}queue_waiting"] == samples[f"{prefix}running"] == 0
     assert declared[f"{prefix}latency_seconds"] == "histogram"
     counts = english.counters()
     rise = {name: counts[name] - before[name] for name in ("requests", "answered", "errors", "items", "rejected")}
