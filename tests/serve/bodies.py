@@ -89,5 +89,5 @@ CALIBRATED_SPEC = {
     "model_version": "1.2.0",
     "layout": "laya",
     "calibration": {"method": "temperature", "version": "t-1", "temperature": {"all": {"*": 1.7}}},
-    "router": {"calibration": {"method": "platt", "a": 1.5, "b": -0.5}},
+    "router": {"max_card_tokens": 200, "calibration": {"method": "platt", "a": 1.5, "b": -0.5}},
 }

@@ -9,6 +9,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,8 +263,6 @@ def test_a_taken_port_is_named(english: ServerProcess, cli: Callable[..., Any]):
 
 @pytest.fixture
 def socket_path() -> Iterator[Path]:
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="lay") as folder:
         yield Path(folder) / "s"
 

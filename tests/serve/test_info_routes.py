@@ -126,7 +126,8 @@ def test_props_show_what_the_flags_and_the_spec_changed(multilingual: ServerProc
     assert (decision["model_id"], decision["model_version"]) == ("test/router", "1.2.0")
     assert decision["spec_source"] == "file"
     assert decision["spec_sha256"] == hashlib.sha256(calibrated_spec.read_bytes()).hexdigest()
-    assert (decision["limits"]["max_questions"], decision["limits"]["max_candidates"]) == (8, 8)
+    limits = {"max_questions": 8, "max_candidates": 8, "max_card_tokens": 200}
+    assert {name: decision["limits"][name] for name in limits} == limits
     assert decision["calibration"] == {"method": "temperature", "calibrated": True, "version": "t-1"}
     assert decision["router"]["available"] is decision["router"]["calibrated"] is True
     assert decision["router"]["method"] == CALIBRATED_SPEC["router"]["calibration"]["method"]

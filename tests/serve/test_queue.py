@@ -236,6 +236,7 @@ def test_a_second_signal_ends_the_process_at_once(start: Callable[..., ServerPro
         assert server.wait(30) == 128 + signal.SIGTERM
 
 
+@pytest.mark.full
 def test_a_body_that_never_comes_holds_the_stop_for_seconds_only(start: Callable[..., ServerProcess]):
     server = start().ready()
     with RawClient(server) as client:
