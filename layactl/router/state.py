@@ -125,6 +125,11 @@ class StateReader:
         return text
 
 
+def state_text(card: str, criterion: str, task: str) -> str:
+    """The state of one candidate as text. card: card-v1."""
+    return card + _head(criterion) + _tail(task)
+
+
 def split_is_exact(tokenizer: Tokenizer) -> bool:
     """Whether the three pieces of a state, tokenized one by one, give the tokens of the whole.
 
