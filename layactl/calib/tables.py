@@ -11,6 +11,7 @@ from layactl.calib.comparison import PairedComparison
 from layactl.calib.evaluation import Evaluation
 from layactl.calib.fit import Comparison, Fit
 from layactl.calib.split import FIT
+from layactl.calib.threshold import Thresholds
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,36 @@ def paired_table(comparison: PairedComparison) -> TextTable:
         ["slice", "answers", *(f"delta {name}" for name in shown), "only one right", "McNemar p", "Holm"],
         rows,
         "p is exact and takes answers as independent; Holm corrects over all that are tested; deltas resample clusters",
+    )
+
+
+def thresholds_table(found: Thresholds) -> TextTable:
+    """What may be acted on from which confidence on, and what may not."""
+    rows = []
+    for c in found.certificates:
+        names = (c.rule.question, c.rule.type, c.rule.options)
+        certified = c.rule.min_confidence is not None
+        rows.append(
+            [
+                " ".join(name for name in names if name is not None) or "all",
+                f"{c.answers:,}",
+                f"{c.rule.min_confidence:.4f}" if c.rule.min_confidence is not None else "UNCERTIFIED",
+                f"{c.coverage:.1%}",
+                f"{c.errors:,} of {c.acted:,}",
+                number(c.upper),
+                "" if certified else c.reason,
+            ]
+        )
+    risk = found.risk
+    together = "all certificates together" if found.simultaneous else "each certificate"
+    note = f"with {1 - risk.delta:.0%} confidence at most {risk.alpha:.1%} of what is acted on is wrong, {together}"
+    if any(c.clusters < c.answers for c in found.certificates):
+        note += "; NOT SO where the pooled answers of a group depend on each other"
+    return TextTable(
+        f"thresholds of {found.logits.path.name}, {found.selection.split} answers",
+        ["for", "answers", "act from", "coverage", "wrong", "at most", "why not"],
+        rows,
+        note,
     )
 
 

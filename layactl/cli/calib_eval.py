@@ -39,6 +39,14 @@ class Split(StrEnum):
     fit = "fit"
 
 
+class By(StrEnum):
+    """What has a gate of its own."""
+
+    shape = "shape"
+    question = "question"
+    all = "all"
+
+
 FitOption = Annotated[
     Path | None,
     typer.Option("--fit", metavar="FIT.json", help="The calibration that calib fit found.", show_default=False),
@@ -114,6 +122,50 @@ def eval_command(
     elif failures:
         note(f"failed {'; '.join(failures)}")
     return _FAILED if failures else 0
+
+
+def threshold_command(
+    logits: LogitsArgument,
+    alpha: Annotated[float, typer.Option("--alpha", help="Tolerated share of errors among acted-on answers.")] = 0.05,
+    delta: Annotated[float, typer.Option("--delta", help="How often a certificate may be wrong.")] = 0.1,
+    by: Annotated[
+        By, typer.Option("--by", help="A gate for each type and option count, each question, or one.")
+    ] = By.shape,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="All gates hold together with 1 - delta, not each alone.")
+    ] = False,
+    pooled: Annotated[
+        bool, typer.Option("--pooled", help="Use all answers of a group as if independent, not one of each.")
+    ] = False,
+    min_acted: Annotated[int, typer.Option("--min-acted", metavar="N", min=1, help="Fewest answers of a test.")] = 30,
+    fit: FitOption = None,
+    spec: SpecFileOption = None,
+    uncalibrated: UncalibratedOption = False,
+    split: Annotated[Split, typer.Option("--split", help="The answers to certify on.")] = Split.eval,
+    heldout: HeldoutOption = 0.3,
+    resplit: ResplitOption = False,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="GATE.json", help="Write the gate.", show_default=False)
+    ] = None,
+    output_format: FormatOption = Format.table,
+    quiet: QuietOption = False,
+) -> None:
+    """Find the lowest confidence from which on acting is certified to go wrong in at most alpha of the cases.
+
+    The gate file is what `decide --min-confidence` reads. A gate without a certificate lets nothing through.
+    """
+    from layactl.calib.evaluation import Selection
+    from layactl.calib.tables import thresholds_table
+    from layactl.calib.threshold import Risk, thresholds
+
+    risk = Risk(alpha, delta, min_acted)
+    _refuse_outputs(out, {"the logits": logits, "the fit": fit, "the spec": spec})
+    found = open_logits(logits, heldout, resplit, quiet)
+    selection = Selection(calibrator(found, fit, spec, uncalibrated), split.value)
+    made = thresholds(found, selection, risk, by=by.value, simultaneous=simultaneous, pooled=pooled)
+    if fit is not None and split is not Split.eval:
+        note("the fit split is in sample: a certificate made of it is none", quiet)
+    emit(made.to_json(), [thresholds_table(made)], out, output_format)
 
 
 def calibrator(logits: LogitsFile, fit: Path | None, spec: Path | None, none: bool) -> Calibrator:
