@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from layactl.calib.bootstrap import Estimate
 from layactl.calib.comparison import PairedComparison
@@ -12,16 +10,7 @@ from layactl.calib.evaluation import Evaluation
 from layactl.calib.fit import Comparison, Fit
 from layactl.calib.split import FIT
 from layactl.calib.threshold import Thresholds
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """columns: heads, the first column being names and the others numbers; rows: as long as columns."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
+from layactl.reporting.text_table import TextTable
 
 
 def number(value: float | None, digits: int = 4) -> str:

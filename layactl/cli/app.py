@@ -13,6 +13,7 @@ import typer
 
 from layactl import __version__
 from layactl.cli import (
+    bench,
     cache,
     calib,
     calib_eval,
@@ -52,6 +53,7 @@ parity.app.command("trace")(parity_checks.trace_command)
 parity.app.command("diff")(parity_checks.diff_command)
 parity.app.command("invariance")(parity_checks.invariance_command)
 app.add_typer(parity.app, name="parity")
+app.add_typer(bench.app, name="bench")
 calib.app.command("eval")(calib_eval.eval_command)
 calib.app.command("threshold")(calib_eval.threshold_command)
 app.add_typer(calib.app, name="calib")

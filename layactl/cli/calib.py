@@ -169,7 +169,7 @@ def fit_command(
         record(fitted.to_json())
         return
     from layactl.calib.tables import fit_tables
-    from layactl.cli.calib_tables import print_tables
+    from layactl.cli.text_tables import print_tables
 
     print_tables(fit_tables(fitted))
     record(fitted.block)

@@ -26,7 +26,7 @@ from layactl.errors import UsageError
 if TYPE_CHECKING:
     from layactl.calib.calibrator import Calibrator
     from layactl.calib.logits import LogitsFile
-    from layactl.calib.tables import TextTable
+    from layactl.reporting.text_table import TextTable
 
 _FAILED = 1
 
@@ -184,7 +184,7 @@ def calibrator(logits: LogitsFile, fit: Path | None, spec: Path | None, none: bo
 def emit(result: dict[str, Any], tables: list[TextTable], out: Path | None, output_format: Format) -> None:
     """The result on stdout as it was asked for, and into the file that was asked for."""
     from layactl.calib.result_file import write_result
-    from layactl.cli.calib_tables import print_tables
+    from layactl.cli.text_tables import print_tables
 
     if out is not None:
         write_result(out, result)

@@ -1,4 +1,4 @@
-"""The tables of `layactl calib` on a terminal."""
+"""Tables of text on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from layactl.cli.output import one_line, plain_line, raw_text
 
 if TYPE_CHECKING:
-    from layactl.calib.tables import TextTable
+    from layactl.reporting.text_table import TextTable
 
 # Where no terminal sets the width: nothing is ever wrapped.
 _UNBOUNDED = 10_000
