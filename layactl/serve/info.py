@@ -60,6 +60,22 @@ def models(served: Served) -> dict[str, Any]:
     }
 
 
+def limits(served: Served, settings: Settings) -> dict[str, int]:
+    """What a request is held to."""
+    model, spec = served.model, served.model.spec
+    return {
+        "max_questions": settings.max_items,
+        "max_candidates": min(settings.max_items, spec.max_candidates),
+        "max_options": spec.max_options,
+        "max_checks": MAX_CHECKS,
+        "max_tokens": model.limits.max_len,
+        "max_head_tokens": model.limits.head_max_len,
+        "max_card_tokens": served.router.max_card_tokens,
+        "max_card_field_bytes": MAX_CARD_STRING_BYTES,
+        "max_body_bytes": MAX_BODY_BYTES,
+    }
+
+
 def props(served: Served, settings: Settings, endpoints: list[str], waiting: int) -> dict[str, Any]:
     """Everything an answer depends on, and every limit it is held to."""
     model, spec, cached = served.model, served.model.spec, served.cached
@@ -81,17 +97,7 @@ def props(served: Served, settings: Settings, endpoints: list[str], waiting: int
             "spec_sha256": spec.sha256,
             "spec_source": spec.source,
             "question_types": list(model.layout.question_types),
-            "limits": {
-                "max_questions": settings.max_items,
-                "max_candidates": min(settings.max_items, spec.max_candidates),
-                "max_options": spec.max_options,
-                "max_checks": MAX_CHECKS,
-                "max_tokens": model.limits.max_len,
-                "max_head_tokens": model.limits.head_max_len,
-                "max_card_tokens": served.router.max_card_tokens,
-                "max_card_field_bytes": MAX_CARD_STRING_BYTES,
-                "max_body_bytes": MAX_BODY_BYTES,
-            },
+            "limits": limits(served, settings),
             "confidence": spec.confidence,
             "calibration": {
                 "method": "temperature" if calibrated else "none",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -18,6 +18,8 @@ _COUNT = {"type": "integer", "minimum": 0}
 _FLAG = {"type": "boolean"}
 _PROBABILITY = {"type": "number", "minimum": 0, "maximum": 1}
 _TRUNCATION = {"type": "string", "enum": ["allow", "error"], "default": "allow"}
+# More than white space, as str.strip knows it.
+_FILLED = {"type": "string", "pattern": "[^\\s\\u001c-\\u001f\\u0085]"}
 _ANYTHING: Schema = {}
 
 # Status -> when. Every one of them carries the error envelope.
@@ -38,11 +40,17 @@ _REFUSALS = {
     "503": "The model is being loaded, or the server is stopping.",
 }
 _ALWAYS = ("400", "401", "405", "408", "414", "431", "500", "503")
+_REFUSAL_HEADERS = {
+    "401": {"WWW-Authenticate": {"required": True, "schema": {"const": "Bearer"}}},
+    "405": {"Allow": {"required": True, "schema": _TEXT}},
+    "429": {"Retry-After": {"required": True, "description": "Seconds.", "schema": _COUNT}},
+    "503": {"Retry-After": {"description": "Seconds, while the model is being loaded.", "schema": _COUNT}},
+}
 _WITH_BODY = (*_ALWAYS, "411", "413", "415", "422", "429")
 
 
-def document(paths: Sequence[str]) -> Schema:
-    """paths: of the routes in force."""
+def document(paths: Sequence[str], limits: Mapping[str, int]) -> Schema:
+    """paths: of the routes in force; limits: as /props shows them."""
     operations = {**_info_operations(), **_decision_operations()}
     return {
         "openapi": "3.1.0",
@@ -55,7 +63,7 @@ def document(paths: Sequence[str]) -> Schema:
         "paths": {path: operations[path] for path in paths},
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-            "schemas": _schemas(),
+            "schemas": _schemas(limits),
         },
     }
 
@@ -106,7 +114,10 @@ def _operation(summary: str, schema: Schema, statuses: Sequence[str]) -> Schema:
     return {
         "summary": summary,
         "responses": answers
-        | {status: {"description": _REFUSALS[status], "content": error} for status in sorted(statuses)},
+        | {
+            status: {"description": _REFUSALS[status], "headers": _REFUSAL_HEADERS.get(status, {}), "content": error}
+            for status in sorted(statuses)
+        },
     }
 
 
@@ -124,42 +135,65 @@ def _card_schemas() -> Schema:
     return {"Card": {key: value for key, value in card.items() if not key.startswith("$")}, **parts}
 
 
-def _schemas() -> Schema:
-    schemas = _request_schemas() | _card_schemas() | _answer_schemas() | _info_schemas()
-    return schemas | {"Error": _error_schema()}
+def _schemas(limits: Mapping[str, int]) -> Schema:
+    schemas = _question_schemas(limits["max_options"]) | _request_schemas(limits) | _card_schemas()
+    return schemas | _answer_schemas() | _info_schemas() | {"Error": _error_schema()}
 
 
-def _request_schemas() -> Schema:
-    # What a question is beyond its type is said by the errors: JSON Schema cannot say that labels differ by value.
-    question = _object(
-        ("type", "instructions"),
-        {
-            "type": {"type": "string", "enum": ["choice", "score", "noul"]},
-            "instructions": _ANYTHING,
-            "criteria": {"type": ["object", "array", "null"]},
-            "labels": {"type": ["object", "null"], "properties": {"false": _TEXT, "true": _TEXT}},
-        },
-    )
+def _question_schemas(max_options: int) -> Schema:
+    # What JSON Schema cannot say, the errors do: two labels that Python holds equal or that share an answer key.
+    text_of_any_kind = {"type": ["string", "number", "boolean", "object", "array"]}
+    options = {"minItems": 1, "maxItems": max_options}
+    label = {"type": ["string", "number", "boolean"]}
+    labels = {"type": "array", "items": label, "uniqueItems": True, **options}
+    described = {"type": "object", "minProperties": 1, "maxProperties": max_options}
+    truth = {"pattern": "^([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$"}
+    words = _object(("false", "true"), {"false": _FILLED, "true": _FILLED}, closed=True)
+
+    def question(kind: str, required: tuple[str, ...], **properties: Schema | bool) -> Schema:
+        return _object(("type", "instructions", *required), {"type": {"const": kind}, **properties})
+
+    return {
+        "Choice": question(
+            "choice", ("criteria",), instructions=_ANYTHING, criteria={"anyOf": [described, labels]}, labels=False
+        ),
+        "Score": question(
+            *("score", ("criteria",)),
+            instructions=_ANYTHING,
+            criteria={"type": "array", "items": text_of_any_kind, **options},
+            labels=False,
+        ),
+        "Noul": question(
+            *("noul", ()),
+            instructions=_ANYTHING,
+            criteria={"anyOf": [{"type": "null"}, {"type": "object", "propertyNames": truth}]},
+            labels={"anyOf": [{"type": "null"}, words]},
+        ),
+    }
+
+
+def _request_schemas(limits: Mapping[str, int]) -> Schema:
+    question = {"oneOf": [{"$ref": f"#/components/schemas/{kind}"} for kind in ("Choice", "Score", "Noul")]}
     candidate_id = {"type": "string", "pattern": "^[A-Za-z0-9._:/@+-]{1,128}$"}
     candidate = _object(("id", "card"), {"id": candidate_id, "card": {"$ref": "#/components/schemas/Card"}})
+    candidates = {"type": "array", "minItems": 1, "maxItems": limits["max_candidates"], "items": candidate}
     return {
         "Questions": _object(
             ("state", "questions"),
             {
                 "model": {"description": "Ignored.", **_ANYTHING},
                 "state": {"type": ["string", "object", "array", "number", "boolean"]},
-                "questions": {"type": "object", "additionalProperties": question},
+                "questions": {
+                    "type": "object",
+                    "maxProperties": limits["max_questions"],
+                    "additionalProperties": question,
+                },
                 "truncation": _TRUNCATION,
             },
         ),
         "Router": _object(
             ("task", "criterion", "candidates"),
-            {
-                "task": {"type": "string", "minLength": 1},
-                "criterion": {"type": "string", "minLength": 1},
-                "candidates": {"type": "array", "minItems": 1, "items": candidate},
-                "truncation": _TRUNCATION,
-            },
+            {"task": _FILLED, "criterion": _FILLED, "candidates": candidates, "truncation": _TRUNCATION},
         ),
     }
 
@@ -172,20 +206,22 @@ def _answer_schemas() -> Schema:
         ("layout", "format", "plan", "kernels", "precision", "spec_sha256", "calibration"),
         dict.fromkeys(("layout", "format", "plan", "kernels", "precision", "spec_sha256", "calibration"), _TEXT),
     )
-    answer = _object(
-        ("type", "confidence", "answer_confidence"),
-        {
-            "type": {"type": "string", "enum": ["choice", "score", "noul"]},
-            "noul": _PROBABILITY,
-            "choice": {"type": ["string", "number", "boolean"]},
-            "score": {"type": "number", "minimum": 0},
-            "probabilities": {"type": "object", "additionalProperties": _PROBABILITY},
-            "legend": {"type": "object"},
-            "confidence": _PROBABILITY,
-            "answer_confidence": _PROBABILITY,
-            "action": _object(("act_probability",), {"act_probability": _PROBABILITY}),
-        },
-    )
+    always = {
+        "confidence": _PROBABILITY,
+        "answer_confidence": _PROBABILITY,
+        "action": _object(("act_probability",), {"act_probability": _PROBABILITY}),
+    }
+    probabilities = {"type": "object", "minProperties": 1, "additionalProperties": _PROBABILITY}
+
+    def answer(kind: str, **properties: Schema) -> Schema:
+        names = ("type", *properties, "confidence", "answer_confidence")
+        return _object(names, {"type": {"const": kind}, **properties, **always})
+
+    answers = [
+        answer("noul", noul=_PROBABILITY),
+        answer("choice", choice={"type": ["string", "number", "boolean"]}, probabilities=probabilities),
+        answer("score", score={"type": "number", "minimum": 0}, probabilities=probabilities, legend={"type": "object"}),
+    ]
     score = _object(
         ("id", "p_success", "logit", "calibrated", "input_tokens", "truncated_tokens"),
         {
@@ -208,7 +244,7 @@ def _answer_schemas() -> Schema:
             ("model", "answers", "usage", "latency_ms", "timings", "warnings", "runtime"),
             {
                 "model": _TEXT,
-                "answers": {"type": "object", "additionalProperties": answer},
+                "answers": {"type": "object", "additionalProperties": {"oneOf": answers}},
                 "usage": _object(
                     ("input_tokens", "output_tokens", "evaluated_tokens"),
                     dict.fromkeys(("input_tokens", "output_tokens", "evaluated_tokens"), _COUNT),

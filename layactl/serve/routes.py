@@ -102,7 +102,7 @@ class Routes:
             *(get(path=path, answer=self._health, public=True) for path in ("/health", "/v1/health")),
             *(get(path=path, answer=self._models, public=True) for path in ("/v1/models", "/models")),
             get(path="/props", answer=self._props),
-            get(path="/openapi.json", answer=lambda call: json_reply(document(self.endpoints))),
+            get(path="/openapi.json", answer=self._openapi),
             *([get(path="/metrics", answer=self._metrics)] if settings.metrics else []),
             post(path=SYSTEMONE, answer=self._systemone, decision=True, early=self._admit),
             post(path=ROUTER_SCORE, answer=self._router_score, decision=True, early=self._admit_router),
@@ -180,6 +180,9 @@ class Routes:
 
     def _props(self, call: Call) -> Reply:
         return json_reply(info.props(self._ready(), self.settings, self.endpoints, self.queue.waiting))
+
+    def _openapi(self, call: Call) -> Reply:
+        return json_reply(document(self.endpoints, info.limits(self._ready(), self.settings)))
 
     def _metrics(self, call: Call) -> Reply:
         text = self.metrics.text(waiting=self.queue.waiting, running=self.queue.running)
