@@ -15,7 +15,9 @@ _SHOWN_OPTIONS = 5
 
 def print_table(response: dict[str, Any]) -> None:
     """One row a question on stdout: the answer, the distribution behind it, the confidence."""
-    table = Table("question", "type", "answer", "probabilities", "confidence", title=None, highlight=False)
+    gated = any("act" in answer for answer in response["answers"].values())
+    columns = ("question", "type", "answer", "probabilities", "confidence", *(["act"] if gated else []))
+    table = Table(*columns, title=None, highlight=False)
     for question_id, answer in response["answers"].items():
         table.add_row(
             Text(one_line(question_id)),
@@ -23,6 +25,7 @@ def print_table(response: dict[str, Any]) -> None:
             Text(one_line(_headline(answer)), style="bold"),
             Text(one_line(_distribution(answer))),
             f"{answer['answer_confidence']:.4f}",
+            *(["yes" if answer["act"] else "no"] if gated else []),
         )
     Console().print(table)
 

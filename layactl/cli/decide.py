@@ -36,6 +36,7 @@ from layactl.errors import UsageError
 if TYPE_CHECKING:
     from layactl.decide.answering import Answering
     from layactl.decide.jsonl import LineOptions
+    from layactl.reporting.act_gate import ActGate
 
 _SOME_REFUSED = 3
 
@@ -78,6 +79,14 @@ def decide_command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="With -o: go on after its last complete line.")] = False,
     allow_uncalibrated: AllowUncalibratedOption = False,
+    min_confidence: Annotated[
+        str | None,
+        typer.Option(
+            "--min-confidence",
+            metavar="X|GATE.json",
+            help="Say in each answer whether to act on it: from this answer_confidence on, or by calib threshold.",
+        ),
+    ] = None,
     server: Annotated[
         str | None,
         typer.Option("--server", metavar="URL", help="Ask a running layactl serve instead of loading a model."),
@@ -103,7 +112,8 @@ def decide_command(
     from layactl.reporting.record_stream import refuse_inputs
 
     asked = gather_questions(questions, ask or [], preset or [])
-    options = LineOptions(asked or None, truncation.value, debug, digits, allow_uncalibrated)
+    gate = _gate(min_confidence)
+    options = LineOptions(asked or None, truncation.value, debug, digits, allow_uncalibrated, gate)
     answerer: _Answerer
     if server is not None:
         loading = (model, threads, spec, kernels, plan, cache_dir, max_len)
@@ -129,6 +139,8 @@ def decide_command(
         raise UsageError("--resume needs -o OUT.jsonl")
     if out is not None and questions is not None:
         refuse_inputs(out, {"the questions file": str(questions)})
+    if out is not None and min_confidence is not None:
+        refuse_inputs(out, {"the gate": min_confidence})
     return _many(answerer, jsonl, options, out, resume)
 
 
@@ -181,6 +193,23 @@ class _Server:
             yield remote, lambda: {"path": self.url, "name": remote.props.get("model_alias")}
 
 
+def _gate(text: str | None) -> ActGate | None:
+    from layactl.reporting.act_gate import read_gate
+
+    gate = None if text is None else read_gate(text)
+    if gate is not None and gate.kind == "router":
+        raise UsageError(
+            "is a gate for router scores, which are the caller's to judge", where=f"--min-confidence {text}"
+        )
+    return gate
+
+
+def _gated(answering: Answering, options: LineOptions) -> Answering:
+    from layactl.decide.gated import GatedAnswering
+
+    return answering if options.gate is None else GatedAnswering(answering, options.gate, "--min-confidence")
+
+
 def _single(
     answerer: _Answerer,
     state_sources: tuple[str | None, str | None, Path | None],
@@ -195,7 +224,8 @@ def _single(
         raise UsageError("no questions are given", hint="give --ask, --questions FILE or --preset NAME")
     body = {"state": gather_state(*state_sources), "questions": options.questions, "truncation": options.truncation}
     check_body_size(body)
-    with answerer.open() as (answering, _):
+    with answerer.open() as (opened, _):
+        answering = _gated(opened, options)
         response = rounded(answering.answer(answering.prepare(body)), options.digits)
     for warning in response["warnings"]:
         note(warning["message"], answerer.quiet)
@@ -215,7 +245,8 @@ def _many(answerer: _Answerer, source_name: str, options: LineOptions, out: Path
     quiet = answerer.quiet
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(LineSource(source_name))
-        answering, identity = stack.enter_context(answerer.open())
+        ungated, identity = stack.enter_context(answerer.open())
+        answering = _gated(ungated, options)
         if out is None:
             opened = stdout_sink()
         else:

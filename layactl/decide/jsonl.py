@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from layactl.decide.inputs import LineSource, is_file
 from layactl.durable import check_target, readable_name
 from layactl.engine.request import body_too_large, internal_error, parse_body
 from layactl.errors import OutputError, RequestError, ServerError, UsageError
+from layactl.reporting.act_gate import ActGate
 from layactl.reporting.record_stream import LineSink, file_sha256, record_stream, refuse_inputs
 
 _RUN_FORMAT = "layactl-decide-run/1"
@@ -30,7 +31,8 @@ _LINES_AHEAD = 8
 class LineOptions:
     """What every line of a run shares.
 
-    questions: for lines without a `questions` key, None where none were given; allow_uncalibrated: of router lines.
+    questions: for lines without a `questions` key, None where none were given; allow_uncalibrated: of router lines;
+    gate: what answers are acted on, None where nobody asked.
     """
 
     questions: dict[str, Any] | None
@@ -38,6 +40,7 @@ class LineOptions:
     debug: bool
     digits: int | None
     allow_uncalibrated: bool = False
+    gate: ActGate | None = None
 
 
 @dataclass
@@ -218,5 +221,6 @@ def _meta(source: str, options: LineOptions) -> dict[str, Any]:
             "debug": options.debug,
             "round": options.digits,
             "allow_uncalibrated": options.allow_uncalibrated,
+            **({} if options.gate is None else {"gate": asdict(options.gate)}),
         },
     }

@@ -32,4 +32,5 @@ class LocalAnswering:
         return self._router.score(prepared, debug=self._debug)
 
     def runtime(self) -> dict[str, Any]:
-        return self._model.runtime() | {"max_len": self._model.limits.max_len}
+        model = self._model
+        return model.runtime() | {"max_len": model.limits.max_len, "source_sha256": model.source_sha256}

@@ -48,4 +48,6 @@ class RemoteAnswering:
         """`layout`, `kernels` and the rest as the server states them."""
         decision = self.props["decision"]
         names = ("layout", "format", "plan", "spec_sha256", "source_sha256", "limits")
-        return {name: decision.get(name) for name in names}
+        calibration = decision.get("calibration")
+        version = calibration.get("version") if isinstance(calibration, dict) else None
+        return {name: decision.get(name) for name in names} | {"calibration": version}

@@ -60,7 +60,7 @@ class ActGate:
         rule = next((rule for rule in self.rules if rule.holds(question, question_type, options)), None)
         return rule is not None and rule.min_confidence is not None and confidence >= rule.min_confidence
 
-    def check_model(self, calibration: str, source_sha256: str | None, where: str) -> None:
+    def check_model(self, calibration: str | None, source_sha256: str | None, where: str) -> None:
         """A certificate holds for the probabilities it was made of. Raises UsageError for those of another model."""
         for name, own, found in (
             ("calibration", self.calibration, calibration),
