@@ -68,7 +68,7 @@ class EngineScorer:
             "kernels": model.forward.kernels,
             "precision": model.forward.precision,
             "recipe": model.spec.plan.recipe,
-            "layactl": __version__,
+            "build": f"layactl {__version__}",
         }
 
     def decide(self, state: Any, questions: Mapping[str, Any], truncation: str) -> dict[str, RawAnswer]:

@@ -9,13 +9,13 @@ import typer
 
 from layactl.cli.models import ModelChoice
 from layactl.cli.options import (
+    MODEL,
     CacheDirOption,
     FolderOuttype,
     FolderOuttypeOption,
     Format,
     KernelsOption,
     MaxLenOption,
-    ModelOption,
     PlanOption,
     QuietOption,
     SpecOption,
@@ -28,7 +28,9 @@ from layactl.errors import UsageError
 if TYPE_CHECKING:
     from layactl.calib.calibrator import Calibrator
     from layactl.calib.fit import Fit, Minimums
+    from layactl.calib.labelled import Labelled
     from layactl.calib.logits import LogitsFile
+    from layactl.calib.scorer import Scorer
 
 app = typer.Typer(help="Fit a calibration, prove it, and know when to trust it.", no_args_is_help=True)
 
@@ -59,10 +61,17 @@ FormatOption = Annotated[Format, typer.Option("--format", help="How the result i
 @app.command("collect")
 def collect_command(
     data: Annotated[Path, typer.Argument(metavar="DATA.jsonl", help="Labelled decisions or router outcomes.")],
-    model: ModelOption,
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="LOGITS.jsonl", help="The file to write.", show_default=False)
     ],
+    model: Annotated[Path | None, MODEL] = None,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="Ask a running server (with --debug) instead of loading a model."),
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", metavar="K", help="With --server: its key.", envvar="LAYACTL_API_KEY")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last complete record.")] = False,
     truncation: Annotated[
         Truncation, typer.Option("--truncation", help="Cut what does not fit, or refuse and skip it.")
@@ -78,25 +87,49 @@ def collect_command(
 ) -> int:
     """Run a model over labelled data and keep its raw logits, with what computed them.
 
+    With --server a --spec is not loaded: it is the spec that the server must have been started with.
     Exit code 3 means that the run finished and some requests were refused; they are kept as such and skipped later.
     """
-    from layactl.calib.collect import Collected, check_logits_target, collect
+    from layactl.calib.collect import check_logits_target
     from layactl.calib.labelled import read_labelled
-    from layactl.calib.scorer import EngineScorer
+    from layactl.calib.outcomes import KIND as ROUTER
 
     check_logits_target(out, {"the labelled data": data, "the model": model, "the spec": spec})
+    if server is not None:
+        loading = (model, threads, kernels, plan, cache_dir, max_len)
+        if any(value is not None for value in loading) or outtype is not FolderOuttype.f16:
+            raise UsageError("-m, and what goes with a model loaded here, does not go with --server")
+        from layactl.calib.server_scorer import ServerScorer
+        from layactl.client.http_client import ServerClient
+
+        labelled = read_labelled(data)
+        with ServerClient(server, api_key=api_key) as client:
+            remote = ServerScorer(client, decisions=labelled.kind != ROUTER, spec=spec)
+            for message in remote.notes:
+                note(message, quiet)
+            return _collect(labelled, remote, out, truncation.value, resume, quiet)
+    if model is None:
+        raise UsageError("neither --model nor --server is given", hint="give -m MODEL or --server URL")
+    from layactl.calib.scorer import EngineScorer
+
     choice = ModelChoice(
         model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, plan.value if plan else None
     )
     labelled = read_labelled(data)
     resolved = choice.resolve()
     scorer = EngineScorer(choice.load(resolved), resolved.file)
-    with progress("collecting", len(labelled.records), unit="share", quiet=quiet) as update:
+    return _collect(labelled, scorer, out, truncation.value, resume, quiet)
+
+
+def _collect(data: Labelled, scorer: Scorer, out: Path, truncation: str, resume: bool, quiet: bool) -> int:
+    from layactl.calib.collect import Collected, collect
+
+    with progress("collecting", len(data.records), unit="share", quiet=quiet) as update:
 
         def tick(count: Collected) -> None:
             update(count.written, detail=f"{count.written:,} records, {count.refused:,} refused")
 
-        done = collect(labelled, scorer, out, truncation=truncation.value, resume=resume, tick=tick, log=note)
+        done = collect(data, scorer, out, truncation=truncation, resume=resume, tick=tick, log=note)
     if done.before:
         note(f"resumed after {done.before:,} records", quiet)
     note(f"{done.written:,} records, {done.refused:,} refused", quiet)
