@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from layactl.bench.kpi import Measurement, cpu_seconds, latency_rows, memory_row, phase_medians, quantile, ratio
@@ -58,7 +58,7 @@ def _tables(shown: dict[str, Measurement], reference: str | None) -> list[TextTa
     if base is not None and len(shown) > 1:
         tables.append(_ratios(shown, groups, base))
     tables += [_phases(name, one) for name, one in shown.items() if one.identity.get("side") == "engine"]
-    return [*tables, _resources(shown)]
+    return [*tables, _resources(shown), *_servers(shown), *_throughput(shown)]
 
 
 def reference_of(shown: dict[str, Measurement], reference: str | None) -> str | None:
@@ -145,6 +145,44 @@ def _resources(shown: dict[str, Measurement]) -> TextTable:
     columns = ["configuration", "load ms", "first ms", "RSS MiB loaded / warm / peak", "same logits", "foreign cores"]
     note = "same logits: raw outputs bitwise equal in all repeats and blocks. disturbed: blocks that stayed so."
     return TextTable("Resources", [*columns, "measured again", "disturbed"], rows, note)
+
+
+def _servers(shown: dict[str, Measurement]) -> Iterator[TextTable]:
+    def cell(values: Sequence[float | None], digits: int = 1) -> str:
+        known = [value for value in values if value is not None]
+        return f"{statistics.median(known):.{digits}f}" if known else "-"
+
+    rows = []
+    for name, one in shown.items():
+        server = one.record.get("server")
+        if not server:
+            continue
+        warm = [value for start in server["warm_ms"] for value in start if value is not None]
+        inside = [ms for b in one.blocks for ms in b["requests"][server["request"]].get("ms", {}).get("total", ())]
+        adds = f"{statistics.median(warm) - statistics.median(inside):+.2f}" if warm and inside else "-"
+        rss = [f"{value / 2**20:.0f}" for value in server["rss_ready"][:1] if value]
+        idle = cell(server["after_idle_ms"])
+        ready, first = cell(server["ready_ms"], 0), cell(server["first_ms"])
+        rows.append([name, ready, first, cell(warm), adds, idle, *(rss or ["-"])])
+    if rows:
+        columns = ["configuration", "start to ready ms", "first ms", "warm p50 ms", "HTTP adds ms", "after idle ms"]
+        yield TextTable("Server", [*columns, "RSS MiB ready"], rows, "Medians over starts, over a Unix socket.")
+
+
+def _throughput(shown: dict[str, Measurement]) -> Iterator[TextTable]:
+    rows = []
+    for name, one in shown.items():
+        found = one.record.get("throughput")
+        if found and not found["engine"]:
+            rows.append([name, "too few rows to tell", "-", "-", "-"])
+        elif found:
+            seconds = statistics.median(found["engine"])
+            rates = [f"{found[what] / seconds:,.1f}" for what in ("rows", "questions", "tokens")]
+            rows.append([name, *rates, f"{found['ratio']:.2f}x" if found["ratio"] else "-"])
+    if rows:
+        columns = ["configuration", "rows/s", "questions/s", "tokens/s", "against laya"]
+        note = "Tokenizing and writing included, the start not; laya: the faster of its predict loop and predict_batch."
+        yield TextTable("decide --jsonl", columns, rows, note)
 
 
 def idle_ratio(measurement: Measurement, group: str) -> float | None:

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from layactl.bench.machine import machine_record
-from layactl.bench.suite import SuiteRequest, suite_sha256
+from layactl.bench.server_measures import measure_server
+from layactl.bench.suite import SuiteRequest, suite_sha256, tokenizer_of
+from layactl.bench.throughput import measure_throughput, rows
 from layactl.core import strict_json
 from layactl.durable import replacing
 from layactl.errors import ModelLoadError, OutputError, UsageError
@@ -36,7 +38,8 @@ class Config:
 @dataclass(frozen=True)
 class Plan:
     """How to measure. repeat, warmup: rounds of the suite in a block; cycles: blocks of every configuration; idle_ms:
-    before one more round, 0 for none; foreign_max: cores others may use before a block counts as disturbed.
+    before one more round, 0 for none; foreign_max: cores others may use before a block counts as disturbed;
+    server_starts: of a server for every engine configuration; throughput_rows: of a JSONL file, 0 for none.
     """
 
     repeat: int = 10
@@ -44,6 +47,8 @@ class Plan:
     cycles: int = 3
     idle_ms: int = 0
     foreign_max: float = 0.25
+    server_starts: int = 0
+    throughput_rows: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -57,9 +62,10 @@ class Result:
     head: dict[str, Any]
     blocks: list[dict[str, Any]] = field(default_factory=list)
     identity: dict[str, Any] | None = None
+    extras: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self, complete: bool) -> dict[str, Any]:
-        return {**self.head, "identity": self.identity, "complete": complete, "blocks": self.blocks}
+        return {**self.head, "identity": self.identity, "complete": complete, "blocks": self.blocks, **self.extras}
 
 
 # Called as progress(label, blocks done, blocks in all, event); event: of the block under way, or its result.
@@ -100,15 +106,46 @@ def measure(
         )
         for config in configs
     ]
-    total, done = plan.cycles * len(configs), 0
+    engines = [result for result in results if result.config.job["kind"] == "engine"]
+    extras = bool(plan.server_starts) + bool(plan.throughput_rows)
+    total, done = plan.cycles * len(configs) + extras * len(engines), 0
     for cycle in range(plan.cycles):
         for result in results if cycle % 2 == 0 else reversed(results):
             tell = partial(progress, result.config.label, done, total)
             _cycle(result, cycle, requests, plan, folder, tell)
             done += 1
+    references = [config.job for config in configs if config.job["kind"] == "reference" and not config.job["bf16"]]
+    checkpoint = references[0]["checkpoint"] if references else None
+    for result in engines:
+        tell = partial(progress, result.config.label, done, total)
+        done += extras
+        _measure_extras(result, requests, plan, checkpoint, tell)
     for result in results:
         _write(result, folder, complete=True)
     return paths
+
+
+def _measure_extras(
+    result: Result,
+    requests: Sequence[SuiteRequest],
+    plan: Plan,
+    checkpoint: str | None,
+    progress: Callable[[dict[str, Any]], None],
+) -> None:
+    """What needs processes of its own beside the blocks: servers, and whole JSONL runs."""
+    job = result.config.job
+    if plan.server_starts:
+        progress({"event": "phase", "what": "starting servers"})
+        result.extras["server"] = measure_server(
+            job, requests[0], starts=plan.server_starts, repeat=plan.repeat, idle_ms=plan.idle_ms
+        )
+    if plan.throughput_rows:
+        progress({"event": "phase", "what": "JSONL runs"})
+        tokenizer = tokenizer_of(Path(job["model"]), job["max_len"])
+        lines = rows(lambda text: len(tokenizer.encode(text)), plan.throughput_rows)
+        reference = Path(checkpoint) if checkpoint else None
+        found = measure_throughput(job, lines, checkpoint=reference, repeat=plan.cycles)
+        result.extras["throughput"] = found.to_json()
 
 
 def _groups(requests: Iterable[SuiteRequest]) -> dict[str, list[str]]:

@@ -17,8 +17,12 @@ from typing import Any
 from layactl.bench import texts
 from layactl.core import strict_json
 from layactl.core.decision_spec import CARD_SCHEMA
+from layactl.core.tokenizer import Tokenizer
 from layactl.durable import read_limited
+from layactl.engine.text_side import read_text_side
 from layactl.errors import InputError, RequestError
+from layactl.gguf_file.dialect import read_model
+from layactl.gguf_file.reader import GgufFile
 from layactl.router.card import parse_card
 
 SYSTEMONE, ROUTER = "systemone", "router"
@@ -92,6 +96,11 @@ def build_suite(count: Count) -> list[SuiteRequest]:
     """The shipped suite, the same bytes for the same tokenizer."""
     tickets = [fitted(text, _TICKET_TOKENS, count) for text in texts.TICKETS]
     return [*_tickets(tickets), *_routers(count), *_many_options(tickets[0]), *_long_states(count)]
+
+
+def tokenizer_of(model: Path, max_len: int | None = None) -> Tokenizer:
+    """The tokenizer of a GGUF. Raises GgufError."""
+    return read_text_side(read_model(GgufFile(model), max_len), name="suite", spec_file=None).tokenizer
 
 
 def quick_suite(requests: Sequence[SuiteRequest]) -> list[SuiteRequest]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,6 +78,12 @@ def bench_command(
         float,
         typer.Option("--foreign-max", metavar="CORES", help="What others may use before a block is measured again."),
     ] = 0.25,
+    server_starts: Annotated[
+        int, typer.Option("--server-starts", metavar="N", min=0, help="Also start servers and measure them over HTTP.")
+    ] = 0,
+    throughput: Annotated[
+        int, typer.Option("--throughput", metavar="ROWS", min=0, help="Also time decide --jsonl on so many rows.")
+    ] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run of about a minute.")] = False,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Where the results go.", show_default=False)
@@ -120,9 +127,10 @@ def bench_command(
         max_len,
     )
     requests = _suite(suite, choice.models[0][0], max_len)
-    steps = BenchPlan(repeat, warmup, cycles, idle_ms, foreign_max)
+    steps = BenchPlan(repeat, warmup, cycles, idle_ms, foreign_max, server_starts, throughput)
     if quick:
-        requests, steps = quick_suite(requests), BenchPlan(min(repeat, 3), warmup, 1, 0, foreign_max)
+        requests = quick_suite(requests)
+        steps = replace(steps, repeat=min(repeat, 3), cycles=1, idle_ms=0, server_starts=min(server_starts, 1))
     with peers(peer or (), peer_model or choice.models[0][0], choice.threads[0]) as others:
         configs = [*choice.configs(), *others]
         with live([config.label for config in configs], steps, quiet=quiet) as progress:
@@ -166,6 +174,72 @@ def compare_command(
     return _REGRESSED if regressions else 0
 
 
+@app.command("load")
+def load_command(
+    rule: Annotated[
+        Path | None, typer.Option("--rule", metavar="RULE.json", help="Rates, time and budget the run is judged by.")
+    ] = None,
+    model: Annotated[Path | None, MODEL] = None,
+    server: Annotated[str | None, typer.Option("--server", metavar="URL", help="A running server.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", metavar="K", help="With --server: its key.", envvar="LAYACTL_API_KEY")
+    ] = None,
+    rate: Annotated[
+        list[float] | None,
+        typer.Option("--rate", metavar="R", min=0.001, help="Requests a second; repeatable. Default: the rule's."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", metavar="S", min=0.1, help="Of each rate. Default: the rule's.")
+    ] = None,
+    suite: SuiteOption = None,
+    request: Annotated[
+        str, typer.Option("--request", metavar="ID", help="Which request of the suite is sent.")
+    ] = "so-1q-noul",
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the arrivals.")] = 0,
+    threads: Annotated[int | None, typer.Option("-t", "--threads", metavar="N", min=1, max=1024)] = None,
+    kernels: Annotated[str | None, typer.Option("--kernels", metavar="K")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="LOAD.json", help="Write the result.", show_default=False)
+    ] = None,
+    quiet: QuietOption = False,
+) -> int:
+    """Send requests at given rates whether or not the server keeps up; latencies count from the scheduled arrival.
+
+    With --rule the last line is a verdict: pass (exit code 0), fail (1), or not_a_gate_run (2), with its reasons.
+    """
+    from layactl.bench.load_rule import FAIL, NOT_A_GATE_RUN, read_rule
+    from layactl.bench.load_run import LoadTarget, load_table, run_load
+    from layactl.cli.text_tables import print_tables
+    from layactl.core import strict_json
+    from layactl.durable import replacing
+
+    fixed = read_rule(rule) if rule else None
+    rates = rate or (list(fixed.rates) if fixed else [])
+    time = seconds or (fixed.seconds if fixed else None)
+    if not rates or time is None:
+        raise UsageError("neither a rule nor --rate and --seconds are given", hint="layactl bench load --help")
+    if (model is None) == (server is None):
+        raise UsageError("a load needs either -m MODEL or --server URL")
+    if suite is None and model is None:
+        raise UsageError("--server needs a suite, -f SUITE.jsonl", hint="layactl bench suite -m MODEL -o SUITE.jsonl")
+    path = ModelChoice(model, quiet=quiet).resolve().file.path if model else None
+    chosen = [one for one in _suite(suite, path or Path(), None) if one.id == request]
+    if not chosen:
+        raise UsageError(f"the suite has no request {request!r:.80}", where="--request")
+    target = LoadTarget(path, server, api_key, threads, kernels)
+    result = run_load(target, chosen[0], rates, time, seed, fixed, tell=lambda text: note(text, quiet))
+    print_tables([load_table(result.cells)])
+    if out is not None:
+        with replacing(out) as temporary:
+            temporary.write_text(strict_json.dumps(result.to_json()) + "\n", encoding="utf-8")
+    if result.verdict is None:
+        return 0
+    for reason in result.verdict.reasons:
+        raw_text(f"  {reason}")
+    raw_text(result.verdict.word)
+    return {FAIL: 1, NOT_A_GATE_RUN: 2}.get(result.verdict.word, 0)
+
+
 @app.command("suite")
 def suite_command(
     model: Annotated[Path, MODEL],
@@ -187,14 +261,11 @@ def suite_command(
 
 
 def _suite(file: Path | None, model: Path, max_len: int | None) -> list[SuiteRequest]:
-    from layactl.bench.suite import build_suite, read_suite
-    from layactl.engine.text_side import read_text_side
-    from layactl.gguf_file.dialect import read_model
-    from layactl.gguf_file.reader import GgufFile
+    from layactl.bench.suite import build_suite, read_suite, tokenizer_of
 
     if file is not None:
         return read_suite(file)
-    tokenizer = read_text_side(read_model(GgufFile(model), max_len), name="suite", spec_file=None).tokenizer
+    tokenizer = tokenizer_of(model, max_len)
     return build_suite(lambda text: len(tokenizer.encode(text)))
 
 

@@ -49,11 +49,15 @@ class _Board:
             self._state[label] = "warming up"
         elif event["event"] == "repeat":
             self._state[label] = f"round {event['done']} of {self._plan.repeat}"
+        elif event["event"] == "phase":
+            self._state[label] = event["what"]
         else:
             self._finished(label, done, total, event)
 
     def noted(self, label: str, done: int, total: int, event: dict[str, Any]) -> None:
-        if event["event"] == "block":
+        if event["event"] == "phase":
+            note(f"{label}: {event['what']}")
+        elif event["event"] == "block":
             self._finished(label, done, total, event)
             disturbed = f", {event['disturbed']}" if event["disturbed"] else ""
             note(f"{label}: block {event['cycle'] + 1} of {self._plan.cycles}{disturbed}; {self._left} left")

@@ -1,0 +1,118 @@
+"""A load run: a server of our own or a running one, rate after rate, and its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layactl.bench.load import Ask, Cell, run_cell
+from layactl.bench.load_rule import LoadRule, Verdict, judge
+from layactl.bench.machine import machine_record
+from layactl.bench.suite import SYSTEMONE, SuiteRequest
+from layactl.client.http_client import ROUTER_SCORE, ServerClient
+from layactl.client.http_client import SYSTEMONE as SYSTEMONE_ROUTE
+from layactl.client.spawned_server import spawned_server
+from layactl.reporting.text_table import TextTable
+
+FORMAT = "layactl.load/1"
+# The backlog is to be seen, not refused.
+_QUEUE = "10000"
+_WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class LoadTarget:
+    """model: a GGUF that a server of our own serves; else url: of a running one."""
+
+    model: Path | None
+    url: str | None
+    api_key: str | None
+    threads: int | None
+    kernels: str | None
+
+    @contextmanager
+    def opened(self) -> Iterator[str]:
+        """Yields the URL. Raises ModelLoadError."""
+        if self.model is None:
+            assert self.url is not None
+            yield self.url
+            return
+        options = ["--queue", _QUEUE, "--allow-uncalibrated"]
+        options += ["--threads", str(self.threads)] if self.threads else []
+        options += ["--kernels", self.kernels] if self.kernels else []
+        with spawned_server(self.model, options) as server:
+            yield server.url
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    cells: list[Cell]
+    rule: LoadRule | None
+    verdict: Verdict | None
+    record: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            **self.record,
+            "rule": self.rule.to_json() if self.rule else None,
+            "cells": [cell.to_json() for cell in self.cells],
+            **(self.verdict.to_json() if self.verdict else {"verdict": None}),
+        }
+
+
+def run_load(
+    target: LoadTarget,
+    request: SuiteRequest,
+    rates: Sequence[float],
+    seconds: float,
+    seed: int,
+    rule: LoadRule | None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> LoadResult:
+    """Offer each rate for `seconds`, one after the other. Raises ModelLoadError, ServerError."""
+    route = SYSTEMONE_ROUTE if request.endpoint == SYSTEMONE else ROUTER_SCORE
+    with ExitStack() as stack:
+        url = stack.enter_context(target.opened())
+
+        @contextmanager
+        def connect() -> Iterator[Ask]:
+            # Without patience: a refusal is a result here.
+            with ServerClient(url, api_key=target.api_key, patience=0.0) as client:
+                yield lambda: client.post(route, request.body)
+
+        with ServerClient(url, api_key=target.api_key) as client:
+            props = client.props()
+            for _ in range(_WARM_UP):
+                client.post(route, request.body)
+        machine = machine_record()
+        cells = []
+        for rate in rates:
+            tell(f"{rate:g} requests a second for {seconds:g} s")
+            cells.append(run_cell(rate, seconds, seed, connect))
+    record = {"request": request.id, "seed": seed, "machine": machine, "props": props}
+    verdict = judge(rule, cells, props) if rule else None
+    return LoadResult(cells, rule, verdict, record)
+
+
+def load_table(cells: Sequence[Cell]) -> TextTable:
+    def text(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1f}"
+
+    rows = [
+        [
+            f"{cell.rate:g}",
+            f"{cell.sent:,}",
+            f"{len(cell.latencies):,}",
+            f"{cell.rejected:,}",
+            f"{cell.errors:,}",
+            *(text(cell.quantile(q)) for q in (0.5, 0.95, 0.99)),
+            "SATURATED" if cell.saturated else f"{cell.drained:.1f}",
+        ]
+        for cell in cells
+    ]
+    columns = ["rate /s", "sent", "answered", "rejected", "failed", "p50 ms", "p95 ms", "p99 ms", "drained after s"]
+    return TextTable("Open-loop load", columns, rows, "Latency from the scheduled arrival.")
