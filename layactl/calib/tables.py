@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from layactl.calib.bootstrap import Estimate
 from layactl.calib.comparison import PairedComparison
 from layactl.calib.evaluation import Evaluation
 from layactl.calib.fit import Comparison, Fit
 from layactl.calib.split import FIT
+from layactl.calib.stability import Stability
 from layactl.calib.threshold import Thresholds
 from layactl.reporting.text_table import TextTable
 
@@ -19,7 +21,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def with_interval(estimate: Estimate, *, signed: bool = False) -> str:
-    """ "0.1234 [0.1000, 0.1500]"."""
+    """As `0.1234 [0.1000, 0.1500]`."""
     if estimate.value is None:
         return "-"
     spec = "+.4f" if signed else ".4f"
@@ -91,6 +93,34 @@ def paired_table(comparison: PairedComparison) -> TextTable:
         ["slice", "answers", *(f"delta {name}" for name in shown), "only one right", "McNemar p", "Holm"],
         rows,
         "p is exact and takes answers as independent; Holm corrects over all that are tested; deltas resample clusters",
+    )
+
+
+def stability_table(found: Sequence[Stability]) -> TextTable:
+    """How often an answer changes with what should not matter, beside how often it is right."""
+    rows = []
+    for one in found:
+        value = one.to_json()
+        flips = [f"{count} of {one.asked[kind]} {kind}" for kind, count in one.flips.items()]
+        rows.append(
+            [
+                f"{one.question} ({one.type})",
+                f"{one.records:,}",
+                number(value["accuracy"]),
+                number(value["accuracy_of_variants"]),
+                number(value["flipped_records"]),
+                ", ".join(flips) or "not varied",
+                number(value["spread_mean"]),
+                number(value["spread_max"]),
+            ]
+        )
+    columns = ["question", "records", "accuracy", "of variants", "flipped", "flips", "spread", "largest"]
+    return TextTable(
+        "stability: options rotated, labels renamed",
+        columns,
+        rows,
+        "flipped: share of records that any variant answers otherwise; spread: mean over records of the largest "
+        "difference of an option's probability; a score is not varied, its levels are the scale",
     )
 
 

@@ -19,8 +19,9 @@ from layactl.cli.calib import (
     SpecFileOption,
     open_logits,
 )
-from layactl.cli.options import Format, QuietOption, RoundOption
-from layactl.cli.output import note, plain_line, record
+from layactl.cli.models import ModelChoice
+from layactl.cli.options import MODEL, Format, QuietOption, RoundOption, ThreadsOption
+from layactl.cli.output import note, plain_line, progress, record
 from layactl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from layactl.reporting.text_table import TextTable
 
 _FAILED = 1
+_SOME_REFUSED = 3
 
 
 class Split(StrEnum):
@@ -79,6 +81,15 @@ def eval_command(
         list[str] | None,
         typer.Option("--fail-if", metavar="COND", help="'ece>0.08', 'accuracy[lang=de]<0.9'; repeatable, exit code 1."),
     ] = None,
+    stability: Annotated[
+        bool,
+        typer.Option("--stability", help="Ask labelled DATA of -m MODEL with options rotated and labels renamed."),
+    ] = False,
+    model: Annotated[Path | None, MODEL] = None,
+    rotations: Annotated[
+        int, typer.Option("--rotations", metavar="N", min=1, max=19, help="With --stability: orders of a choice.")
+    ] = 3,
+    threads: ThreadsOption = None,
     heldout: HeldoutOption = 0.3,
     resplit: ResplitOption = False,
     resamples: ResamplesOption = 1000,
@@ -89,6 +100,8 @@ def eval_command(
 ) -> int:
     """Judge the probabilities as they are printed: accuracy, F1, calibration error, Brier, NLL, per part of the data.
 
+    With --stability it judges whether answers depend on the order and the names of options.
+
     Exit code 1 when a --fail-if condition holds, or names what is not defined.
     """
     from layactl.calib.bootstrap import Bootstrap
@@ -97,6 +110,11 @@ def eval_command(
     from layactl.calib.requirement import parse_requirement
     from layactl.reporting.act_gate import read_gate
 
+    if stability or model is not None:
+        judging = (against, fit, min_confidence, digits, fail_if, split)
+        if not stability or any(judging) or uncalibrated:
+            raise UsageError("-m goes with --stability, and --stability with nothing that judges logits")
+        return _stability(logits, model, spec, threads, rotations, out, output_format, quiet)
     requirements = [parse_requirement(text, bool(against)) for text in fail_if or []]
     _refuse_outputs(out, {"the logits": logits, "the fit": fit, "the spec": spec})
     found = open_logits(logits, heldout, resplit, quiet)
@@ -166,6 +184,43 @@ def threshold_command(
     if fit is not None and split is not Split.eval:
         note("the fit split is in sample: a certificate made of it is none", quiet)
     emit(made.to_json(), [thresholds_table(made)], out, output_format)
+
+
+def _stability(
+    data: Path,
+    model: Path | None,
+    spec: Path | None,
+    threads: int | None,
+    rotations: int,
+    out: Path | None,
+    output_format: Format,
+    quiet: bool,
+) -> int:
+    from layactl.calib.decisions import read_decisions
+    from layactl.calib.scorer import EngineScorer
+    from layactl.calib.stability import probe, stability_json
+    from layactl.calib.tables import stability_table
+
+    if model is None:
+        raise UsageError("--stability needs -m MODEL")
+    _refuse_outputs(out, {"the data": data, "the spec": spec, "the model": model})
+    records = read_decisions(data)
+    choice = ModelChoice(model, threads=threads, spec=spec, quiet=quiet)
+    resolved = choice.resolve()
+    scorer = EngineScorer(choice.load(resolved), resolved.file)
+    refused: list[str] = []
+    with progress("asking", len(records), unit="share", quiet=quiet) as update:
+        found = probe(
+            records,
+            scorer,
+            rotations=rotations,
+            tick=lambda done: update(done, detail=f"{done:,} records"),
+            log=refused.append,
+        )
+    for message in refused:
+        note(message, quiet)
+    emit(stability_json(found, scorer.engine, rotations, len(refused)), [stability_table(found)], out, output_format)
+    return _SOME_REFUSED if refused else 0
 
 
 def calibrator(logits: LogitsFile, fit: Path | None, spec: Path | None, none: bool) -> Calibrator:
