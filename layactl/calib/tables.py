@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from layactl.calib.baselines import DESCRIPTIONS, Baselines
 from layactl.calib.bootstrap import Estimate
 from layactl.calib.comparison import PairedComparison
 from layactl.calib.evaluation import Evaluation
@@ -94,6 +95,21 @@ def paired_table(comparison: PairedComparison) -> TextTable:
         rows,
         "p is exact and takes answers as independent; Holm corrects over all that are tested; deltas resample clusters",
     )
+
+
+def baselines_tables(found: Baselines) -> list[TextTable]:
+    """Every rule on the eval split, and against the reference."""
+    title = f"baselines on {found.answers:,} held-out answers of {found.clusters:,} clusters"
+    metrics = list(found.found[0].metrics)
+    own = [[b.name, *(with_interval(b.metrics[m]) for m in metrics), DESCRIPTIONS[b.name]] for b in found.found]
+    own += [[name, *("-" for _ in metrics), reason] for name, reason in found.skipped.items()]
+    others = [b for b in found.found if b.name != found.reference]
+    paired = [[b.name, *(with_interval(b.delta[m], signed=True) for m in metrics)] for b in others]
+    note = "an interval that holds no zero is a convincing difference; ece, brier and nll are better when lower"
+    return [
+        TextTable(title, ["baseline", *metrics, "what it is"], own),
+        TextTable(f"differences to {found.reference}", ["baseline", *metrics], paired, note),
+    ]
 
 
 def stability_table(found: Sequence[Stability]) -> TextTable:

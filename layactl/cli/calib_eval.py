@@ -186,6 +186,42 @@ def threshold_command(
     emit(made.to_json(), [thresholds_table(made)], out, output_format)
 
 
+def baselines_command(
+    logits: LogitsArgument,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", metavar="NAME", help="What differences are taken to. Default: the fitted engine."),
+    ] = None,
+    fail_if_beaten: Annotated[
+        bool, typer.Option("--fail-if-beaten", help="Exit code 1 when a rule without the model is better.")
+    ] = False,
+    heldout: HeldoutOption = 0.3,
+    resplit: ResplitOption = False,
+    resamples: ResamplesOption = 1000,
+    seed: SeedOption = 0,
+    out: ResultOption = None,
+    output_format: FormatOption = Format.table,
+    quiet: QuietOption = False,
+) -> int:
+    """Hold a model against rules that need none: base rates, a card's pass rate, a regression on the card.
+
+    A rule is better when its NLL or Brier score on the eval split is convincingly lower than the reference's.
+    """
+    from layactl.calib.baselines import baselines
+    from layactl.calib.bootstrap import Bootstrap
+    from layactl.calib.tables import baselines_tables
+
+    _refuse_outputs(out, {"the logits": logits})
+    found = baselines(open_logits(logits, heldout, resplit, quiet), Bootstrap(resamples, seed), reference)
+    emit(found.to_json(), baselines_tables(found), out, output_format)
+    better = found.better()
+    if output_format is Format.table:
+        plain_line(
+            f"{found.reference} is beaten by {', '.join(better)}" if better else f"nothing beats {found.reference}"
+        )
+    return _FAILED if better and fail_if_beaten else 0
+
+
 def _stability(
     data: Path,
     model: Path | None,
