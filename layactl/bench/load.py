@@ -20,6 +20,8 @@ from layactl.errors import LayactlError, RequestError
 
 # Requests under way at once; what arrives meanwhile waits here, and its time counts.
 _SENDERS = 64
+# For what is under way when a saturated cell is given up.
+_LAST_SECONDS = 10.0
 
 Ask = Callable[[], object]
 
@@ -105,8 +107,9 @@ def run_cell(
         thread.join(max(0.0, started + 2 * seconds - time.perf_counter()))
     saturated = any(thread.is_alive() for thread in threads)
     give_up.set()
+    patience = time.perf_counter() + _LAST_SECONDS
     for thread in threads:
-        thread.join(10.0)
+        thread.join(max(0.0, patience - time.perf_counter()))
     with lock:
         drained = max(0.0, last[0] - started)
         return Cell(rate, seconds, sent, counts["rejected"], counts["errors"], saturated, drained, sorted(latencies))
