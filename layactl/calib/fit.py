@@ -115,7 +115,7 @@ def fit(logits: LogitsFile, before: Calibrator, minimums: Minimums, bootstrap: B
     cells = fit_temperatures(fitted, minimums.cell)
     after = Calibration("fit", temperature_block(cells), CLAMP)
     comparisons = [
-        _compare(
+        compare(
             split,
             judge_answers(answers, before.temperature),
             judge_answers(answers, lambda a: after.temperature_for(a.type, len(a.options))),
@@ -140,7 +140,7 @@ def _fit_router(logits: LogitsFile, before: Calibrator, minimums: Minimums, boot
         )
     found = fit_scores(fitted, str(logits.path))
     comparisons = [
-        _compare(
+        compare(
             split,
             judge_scores(scores, before.probability),
             judge_scores(scores, lambda s: platt(found.a, found.b, s.logit or 0.0)),
@@ -168,7 +168,8 @@ def cluster_numbers(items: Sequence[LabelledAnswer] | Sequence[LabelledScore]) -
     return [numbers.setdefault(item.member.cluster, len(numbers)) for item in items]
 
 
-def _compare(split: str, before: Judged, after: Judged, bootstrap: Bootstrap) -> Comparison:
+def compare(split: str, before: Judged, after: Judged, bootstrap: Bootstrap) -> Comparison:
+    """Two calibrations of the same answers. split: what they are."""
     old, new = statistics_of(before), statistics_of(after)
     wanted: dict[str, Statistic] = {}
     for metric in METRICS:

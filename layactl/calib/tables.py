@@ -10,10 +10,16 @@ from layactl.calib.bootstrap import Estimate
 from layactl.calib.comparison import PairedComparison
 from layactl.calib.evaluation import Evaluation
 from layactl.calib.fit import Comparison, Fit
-from layactl.calib.split import FIT
+from layactl.calib.split import EVAL, FIT
 from layactl.calib.stability import Stability
 from layactl.calib.threshold import Thresholds
 from layactl.reporting.text_table import TextTable
+
+_SPLITS = {
+    EVAL: "eval split, held out",
+    FIT: "fit split, IN SAMPLE: no proof of anything",
+    "all": "all answers, those of the fit split IN SAMPLE where the calibration was fitted on them",
+}
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -33,7 +39,7 @@ def with_interval(estimate: Estimate, *, signed: bool = False) -> str:
 def fit_tables(fit: Fit) -> list[TextTable]:
     """What was fitted, and what it is worth."""
     fitted = _platt_table(fit) if fit.platt else _cells_table(fit)
-    return [fitted, *map(_comparison_table, fit.comparisons)]
+    return [fitted, *map(comparison_table, fit.comparisons)]
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[TextTable]:
@@ -170,7 +176,8 @@ def thresholds_table(found: Thresholds) -> TextTable:
     )
 
 
-def _comparison_table(comparison: Comparison) -> TextTable:
+def comparison_table(comparison: Comparison) -> TextTable:
+    """Before and after, with the paired difference."""
     rows = [
         [
             metric,
@@ -181,8 +188,7 @@ def _comparison_table(comparison: Comparison) -> TextTable:
         ]
         for metric, delta in comparison.delta.items()
     ]
-    in_sample = comparison.split == FIT
-    title = "fit split, IN SAMPLE: no proof of anything" if in_sample else "eval split, held out"
+    title = _SPLITS[comparison.split]
     return TextTable(
         f"{title}: {comparison.answers:,} answers of {comparison.clusters:,} clusters",
         ["metric", "before", "after", "after - before", "convincing"],

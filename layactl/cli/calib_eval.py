@@ -59,6 +59,8 @@ UncalibratedOption = Annotated[
 SplitOption = Annotated[
     Split | None, typer.Option("--split", help="The answers to judge. Default: eval with --fit, else all.")
 ]
+AlphaOption = Annotated[float, typer.Option("--alpha", help="Tolerated share of errors among acted-on answers.")]
+DeltaOption = Annotated[float, typer.Option("--delta", help="How often a certificate may be wrong.")]
 MinConfidenceOption = Annotated[
     str | None,
     typer.Option("--min-confidence", metavar="X|GATE.json", help="What is acted on: a number, or a certified gate."),
@@ -144,8 +146,8 @@ def eval_command(
 
 def threshold_command(
     logits: LogitsArgument,
-    alpha: Annotated[float, typer.Option("--alpha", help="Tolerated share of errors among acted-on answers.")] = 0.05,
-    delta: Annotated[float, typer.Option("--delta", help="How often a certificate may be wrong.")] = 0.1,
+    alpha: AlphaOption = 0.05,
+    delta: DeltaOption = 0.1,
     by: Annotated[
         By, typer.Option("--by", help="A gate for each type and option count, each question, or one.")
     ] = By.shape,
@@ -220,6 +222,54 @@ def baselines_command(
             f"{found.reference} is beaten by {', '.join(better)}" if better else f"nothing beats {found.reference}"
         )
     return _FAILED if better and fail_if_beaten else 0
+
+
+def report_command(
+    logits: LogitsArgument,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="REPORT.html", help="Write one self-contained page.")
+    ] = None,
+    fit: FitOption = None,
+    spec: SpecFileOption = None,
+    uncalibrated: UncalibratedOption = False,
+    split: SplitOption = None,
+    min_confidence: MinConfidenceOption = None,
+    digits: RoundOption = None,
+    alpha: AlphaOption = 0.05,
+    delta: DeltaOption = 0.1,
+    heldout: HeldoutOption = 0.3,
+    resplit: ResplitOption = False,
+    resamples: ResamplesOption = 1000,
+    seed: SeedOption = 0,
+    out: ResultOption = None,
+    output_format: FormatOption = Format.table,
+    quiet: QuietOption = False,
+) -> None:
+    """Everything at once, as tables, JSON (-o) and a page (--html): quality, reliability, thresholds, baselines.
+
+    With --fit or --spec it shows before (as recorded) and after.
+    """
+    from layactl.calib.bootstrap import Bootstrap
+    from layactl.calib.calibrator import recorded
+    from layactl.calib.evaluation import Selection
+    from layactl.calib.html_report import report_page
+    from layactl.calib.report import report
+    from layactl.calib.threshold import Risk
+    from layactl.reporting.act_gate import read_gate
+    from layactl.reporting.html_page import write_page
+
+    risk = Risk(alpha, delta)
+    for target in (out, html):
+        _refuse_outputs(target, {"the logits": logits, "the fit": fit, "the spec": spec})
+    found = open_logits(logits, heldout, resplit, quiet)
+    chosen = split.value if split else "eval" if fit is not None else "all"
+    gate = None if min_confidence is None else read_gate(min_confidence)
+    selection = Selection(calibrator(found, fit, spec, uncalibrated), chosen, gate, digits)
+    before = None if fit is None and spec is None else recorded(found)
+    made = report(found, selection, before, risk, Bootstrap(resamples, seed))
+    if html is not None:
+        write_page(html, report_page(made))
+    emit(made.to_json(), made.tables(), out, output_format)
 
 
 def _stability(
