@@ -30,6 +30,7 @@ def load(
     outtype: str = "f16",
     cache_dir: str | Path | None = None,
     max_len: int | None = None,
+    device: str = "cpu",
 ) -> Model:
     """Load a model.
 
@@ -40,6 +41,7 @@ def load(
     plan: "sequential" or "packed", instead of the spec's; the router is always sequential.
     threads: CPU threads of the forward pass, for the whole process (torch has one pool); default: torch's own.
     outtype, cache_dir: for a folder: weight type of its conversion ("f16" or "f32") and where conversions are kept.
+    device: "cpu", "cuda" or "mps" (the reference kernels on a device of torch, which must be there), or "auto".
     max_len: for a file that stores none (the llama.cpp dialect): tokens of a sequence; default: its context length.
 
     Returns a `Model`; its methods may be called from several threads at once.
@@ -58,6 +60,7 @@ def load(
         kernels=kernels,
         max_len=max_len,
         plan=plan,
+        device=device,
     )
 
 

@@ -18,6 +18,8 @@ from layactl.cli.options import (
     MODEL,
     AllowUncalibratedOption,
     CacheDirOption,
+    Device,
+    DeviceOption,
     FolderOuttype,
     FolderOuttypeOption,
     Format,
@@ -69,6 +71,7 @@ def decide_command(
     spec: SpecOption = None,
     kernels: KernelsOption = None,
     plan: PlanOption = None,
+    device: DeviceOption = Device.cpu,
     debug: Annotated[bool, typer.Option("--debug", help="Add logits, token ids and markers to each answer.")] = False,
     jsonl: Annotated[
         str | None,
@@ -117,14 +120,16 @@ def decide_command(
     answerer: _Answerer
     if server is not None:
         loading = (model, threads, spec, kernels, plan, cache_dir, max_len)
-        if any(value is not None for value in loading) or allow_uncalibrated or outtype is not FolderOuttype.f16:
+        other = allow_uncalibrated or outtype is not FolderOuttype.f16 or device is not Device.cpu
+        if other or any(value is not None for value in loading):
             raise UsageError("-m, and what goes with a model loaded here, does not go with --server")
         answerer = _Server(server, api_key, debug, quiet)
     elif model is None:
         raise UsageError("neither --model nor --server is given", hint="give -m MODEL or --server URL")
     else:
+        plan_name = plan.value if plan else None
         choice = ModelChoice(
-            model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, plan.value if plan else None
+            *(model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, plan_name), device=device.value
         )
         answerer = _Loaded(choice, options)
     if jsonl is None:

@@ -32,6 +32,7 @@ class ModelChoice:
     plan: str | None = None
     unregistered_kernels: bool = False
     name: str | None = None
+    device: str = "cpu"
 
     def resolve(self, check: Callable[[], None] = lambda: None) -> ResolvedModel:
         """Open the GGUF behind -m, converting a checkpoint folder on its first use.
@@ -73,6 +74,7 @@ class ModelChoice:
             kernels=self.kernels,
             max_len=self.max_len,
             plan=self.plan,
+            device=self.device,
             unregistered_kernels=self.unregistered_kernels,
         )
         for message in model.notes:

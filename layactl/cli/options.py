@@ -55,6 +55,20 @@ PlanOption = Annotated[
     Plan | None,
     typer.Option("--plan", help="The questions of a request one by one, or packed into one pass. Default: the spec's."),
 ]
+
+
+class Device(StrEnum):
+    """Where the forward pass runs."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+    mps = "mps"
+    auto = "auto"
+
+
+DeviceOption = Annotated[
+    Device, typer.Option("--device", help="Where the forward pass runs; auto falls back to the CPU.")
+]
 MaxLenOption = Annotated[
     int | None,
     typer.Option(

@@ -12,6 +12,8 @@ import typer
 from layactl.cli.models import ModelChoice
 from layactl.cli.options import (
     CacheDirOption,
+    Device,
+    DeviceOption,
     FolderOuttype,
     FolderOuttypeOption,
     KernelsOption,
@@ -156,6 +158,7 @@ def run_command(
     threads: ThreadsOption = None,
     kernels: KernelsOption = None,
     plan: PlanOption = None,
+    device: DeviceOption = Device.cpu,
     spec: SpecOption = None,
     outtype: FolderOuttypeOption = FolderOuttype.f16,
     cache_dir: CacheDirOption = None,
@@ -181,6 +184,7 @@ def run_command(
         kernels,
         max_len,
         plan.value if plan else None,
+        device.value,
     )
     side: Side = engine if via is Via.engine else ServerSide(engine)
     _run(side, _items(items, english, every, item, shard), out, jobs, resume, quiet)

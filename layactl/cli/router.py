@@ -10,6 +10,8 @@ from layactl.cli.models import ModelChoice
 from layactl.cli.options import (
     AllowUncalibratedOption,
     CacheDirOption,
+    Device,
+    DeviceOption,
     FolderOuttype,
     FolderOuttypeOption,
     KernelsOption,
@@ -44,6 +46,7 @@ def score_command(
     threads: ThreadsOption = None,
     spec: SpecOption = None,
     kernels: KernelsOption = None,
+    device: DeviceOption = Device.cpu,
     debug: Annotated[bool, typer.Option("--debug", help="Add logits, token ids and markers to each score.")] = False,
     outtype: FolderOuttypeOption = FolderOuttype.f16,
     cache_dir: CacheDirOption = None,
@@ -56,7 +59,7 @@ def score_command(
     from layactl.engine.request import parse_body
     from layactl.router.score import Router
 
-    choice = ModelChoice(model, outtype, cache_dir, threads, spec, kernels, quiet, max_len)
+    choice = ModelChoice(model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, device=device.value)
     router = Router(choice.load(choice.resolve()), allow_uncalibrated=allow_uncalibrated)
     router.require_calibration()
     response = router.score(router.parse(parse_body(read_body(body))), debug=debug)

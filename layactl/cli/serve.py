@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layactl.cli.models import ModelChoice
-from layactl.cli.options import FolderOuttype, Plan
+from layactl.cli.options import Device, FolderOuttype, Plan
 from layactl.cli.output import error_line, note
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ _SPEC = _option(_ENGINE, "--spec", metavar="SPEC.json", help="Replace the model'
 _PLAN = _option(_ENGINE, "--plan", help="The questions of a request one by one, or packed. Default: the spec's.")
 _KERNELS = _option(_ENGINE, "--kernels", metavar="K", help="auto, onednn or reference. Default: the spec's, else auto.")
 _THREADS = _option(_ENGINE, "-t", "--threads", metavar="N", min=1, max=1024, help="Default: the physical cores.")
+_DEVICE = _option(_ENGINE, "--device", help="Where the forward pass runs; auto falls back to the CPU.")
 _UNCALIBRATED = _option(_ENGINE, "--allow-uncalibrated", help="Score executors without a router calibration.")
 _WARMUP = _option(_ENGINE, "--warmup/--no-warmup", help="A short forward pass before the first request.")
 _OUTTYPE = _option(_ENGINE, "--outtype", help="For a folder: type of the 2-D weights.")
@@ -81,6 +82,7 @@ def serve_command(
     plan: Annotated[Plan | None, _PLAN] = None,
     kernels: Annotated[str | None, _KERNELS] = None,
     threads: Annotated[int | None, _THREADS] = None,
+    device: Annotated[Device, _DEVICE] = Device.cpu,
     allow_uncalibrated: Annotated[bool, _UNCALIBRATED] = False,
     warmup: Annotated[bool, _WARMUP] = True,
     outtype: Annotated[FolderOuttype, _OUTTYPE] = FolderOuttype.f16,
@@ -118,8 +120,11 @@ def serve_command(
     )
     if settings.public and not settings.keys:
         note(f"{host} may be reached by others, and no --api-key is set", quiet)
+    plan_name = plan.value if plan else None
     choice = ModelChoice(
-        model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, plan.value if plan else None, name=alias
+        *(model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, plan_name),
+        name=alias,
+        device=device.value,
     )
 
     def tell(url: str, served: Served | None) -> None:

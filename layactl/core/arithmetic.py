@@ -44,16 +44,21 @@ class Attention(Protocol):
 class Kernels(Protocol):
     """One way to compute.
 
-    name: as --kernels knows it; precision: "f32", "bf16" or "int8", of the products' operands; whole_sequences: even
-    where few rows are read, all are computed, as the reference does. packed_bytes, loaded_bytes: weights held so far in
-    a form of its own, and as plain arrays.
+    name: as --kernels knows it; precision: "f32", "bf16" or "int8", of the products' operands; device: of torch, where
+    all tensors are; whole_sequences: even where few rows are read, all are computed, as the reference does;
+    packed_bytes, loaded_bytes: weights held so far in a form of its own, and as plain arrays.
     """
 
     name: str
     precision: str
+    device: str
     whole_sequences: bool
     packed_bytes: int
     loaded_bytes: int
+
+    def tensor(self, array: FloatArray) -> Tensor:
+        """The array on the device; it may share its memory."""
+        ...
 
     def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
         """weight (out, in), bias (out,): x W^T + b."""

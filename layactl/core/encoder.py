@@ -36,8 +36,9 @@ class Encoder:
     def __init__(self, weights: Weights, shape: EncoderShape, kernels: Kernels) -> None:
         self._weights = weights
         self._eps = shape.norm_eps
-        self._embedding_norm = torch.from_numpy(weights["encoder.embeddings.norm.weight"])
-        self._final_norm = torch.from_numpy(weights["encoder.final_norm.weight"])
+        self._tensor = kernels.tensor
+        self._embedding_norm = kernels.tensor(weights["encoder.embeddings.norm.weight"])
+        self._final_norm = kernels.tensor(weights["encoder.final_norm.weight"])
         global_rope, local_rope = (Rope(theta, shape.head_dim) for theta in (shape.global_theta, shape.local_theta))
         self._layers = [
             _EncoderLayer(weights, shape, n, kernels, global_rope if shape.is_global(n) else local_rope)
@@ -47,7 +48,7 @@ class Encoder:
     def __call__(self, sequences: Sequence[Sequence[int]], observe: Observe = unobserved) -> torch.Tensor:
         lengths = [len(ids) for ids in sequences]
         # A copy of the rows, so the layers may add to it in place.
-        hidden = torch.from_numpy(self._weights.rows(TOKEN_EMBEDDINGS, list(chain.from_iterable(sequences))))  # (T, d)
+        hidden = self._tensor(self._weights.rows(TOKEN_EMBEDDINGS, list(chain.from_iterable(sequences))))  # (T, d)
         hidden = _layer_norm(hidden, self._embedding_norm, self._eps)
         observe("embeddings", hidden)
         for n, layer in enumerate(self._layers):
@@ -64,14 +65,14 @@ class _EncoderLayer:
     def __init__(self, weights: Weights, shape: EncoderShape, n: int, kernels: Kernels, rope: Rope) -> None:
         prefix = ENCODER_LAYER.format(n=n)
         self._eps = shape.norm_eps
-        self._attn_norm = None if n == 0 else torch.from_numpy(weights[prefix + "attn_norm.weight"])
+        self._attn_norm = None if n == 0 else kernels.tensor(weights[prefix + "attn_norm.weight"])
         self._attention = kernels.make_attention(
             AttentionWeights(weights[prefix + "attn.Wqkv.weight"], None, weights[prefix + "attn.Wo.weight"], None),
             shape.heads,
             rope,
             None if shape.is_global(n) else shape.local_attention // 2,
         )
-        self._mlp_norm = torch.from_numpy(weights[prefix + "mlp_norm.weight"])
+        self._mlp_norm = kernels.tensor(weights[prefix + "mlp_norm.weight"])
         self._mlp = kernels.make_gated_mlp(weights[prefix + "mlp.Wi.weight"], weights[prefix + "mlp.Wo.weight"])
 
     def __call__(self, hidden: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:

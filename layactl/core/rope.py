@@ -20,10 +20,11 @@ class Rope:
     def rotate(self, x: torch.Tensor) -> torch.Tensor:
         """(..., T, head_dim) -> the same shape, position t in row t."""
         tokens, width = x.shape[-2:]
-        cos, sin, _ = self._for(tokens)
+        # The tables stay with the CPU, whose sines and cosines are the reference's on every device.
+        cos, sin = (table[:tokens].to(x.device) for table in self._for(tokens)[:2])
         first, second = x[..., : width // 2], x[..., width // 2 :]
         turned = torch.cat([-second, first], dim=-1)
-        return x * cos[:tokens] + turned * sin[:tokens]
+        return x * cos + turned * sin
 
     def rotate_pairs_(self, x: torch.Tensor) -> torch.Tensor:
         """(T, ..., head_dim), the two components of each pair side by side, turned in place: one complex product.

@@ -23,7 +23,7 @@ PACKED_TOKENS = 2048
 
 
 class ForwardPass:
-    """A model's weights, ready to compute. plan, kernels, precision: what answers report in `runtime`."""
+    """A model's weights, ready to compute. plan, kernels, precision, device: what answers report in `runtime`."""
 
     def __init__(
         self, weights: Weights, shape: ModelShape, layout: Layout, kernels: Kernels, plan: str = SEQUENTIAL
@@ -31,6 +31,7 @@ class ForwardPass:
         self.plan = plan
         self.kernels = kernels.name
         self.precision = kernels.precision
+        self.device = kernels.device
         self._encode = Encoder(weights, shape.encoder, kernels)
         self._head = layout.build_head(weights, shape, kernels)
         self._kernels = kernels
@@ -61,7 +62,7 @@ class ForwardPass:
         nodes: dict[str, FloatArray] = {}
 
         def keep(node: str, hidden: torch.Tensor) -> None:
-            nodes[node] = hidden.numpy().copy()
+            nodes[node] = hidden.cpu().numpy().copy()
 
         with torch.inference_mode():
             (output,) = self._head(self._encode([sequence.ids], keep), [sequence], keep)

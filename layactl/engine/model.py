@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ from layactl.core.model_shape import Limits
 from layactl.core.tensor_table import TOKEN_EMBEDDINGS
 from layactl.core.tokenizer import Tokenizer
 from layactl.engine.decider import respond
+from layactl.engine.device import AUTO, CPU, choose_device
 from layactl.engine.forward import ForwardPass
 from layactl.engine.request import Request, internal_error, parse_request
 from layactl.engine.text_side import read_text_side
 from layactl.engine.threads import set_threads
-from layactl.errors import NumericError, RequestError, UsageError
+from layactl.errors import ModelLoadError, NumericError, RequestError, UsageError
 from layactl.gguf_file import names
 from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
@@ -66,6 +67,7 @@ class Model:
         kernels: str | None = None,
         max_len: int | None = None,
         plan: str | None = None,
+        device: str = CPU,
         unregistered_kernels: bool = False,
     ) -> Model:
         """Load an open GGUF; see `layactl.load`.
@@ -75,13 +77,22 @@ class Model:
         set_threads(threads)
         loaded = read_model(file, max_len)
         text = read_text_side(loaded, name=name, spec_file=spec_file)
-        chosen, notes = choose_kernels(text.spec.plan.kernels, kernels, unregistered=unregistered_kernels)
         if plan is not None and plan not in PLANS:
             raise UsageError(f"no plan is called {plan!r:.40}", hint=f"plans: {', '.join(PLANS)}")
-        plan = plan or text.spec.plan.name
-        if plan not in PLANS:
-            notes.append(f"the spec names plan {plan}; {SEQUENTIAL} is used")
-            plan = SEQUENTIAL
+        place, notes = choose_device(device)
+        in_force = plan or text.spec.plan.name
+        if in_force not in PLANS:
+            notes.append(f"the spec names plan {in_force}; {SEQUENTIAL} is used")
+            in_force = SEQUENTIAL
+
+        def build(place: str) -> ForwardPass:
+            chosen, told = choose_kernels(
+                text.spec.plan.kernels, kernels, unregistered=unregistered_kernels, device=place
+            )
+            notes.extend(told)
+            return ForwardPass(loaded.weights, loaded.shape, text.layout, chosen, in_force)
+
+        forward = _built(build, place, may_fall_back=device == AUTO, notes=notes)
         sha256 = loaded.file.keys.get(names.SOURCE_SHA256)
         return cls(
             name=name,
@@ -89,7 +100,7 @@ class Model:
             tokenizer=text.tokenizer,
             limits=text.limits,
             spec=text.spec,
-            forward=ForwardPass(loaded.weights, loaded.shape, text.layout, chosen, plan),
+            forward=forward,
             source_sha256=str(sha256.value) if sha256 else None,
             notes=[*text.notes, *notes],
             mapped_bytes=loaded.weights.stored_bytes(TOKEN_EMBEDDINGS),
@@ -164,6 +175,20 @@ class Model:
             "spec_sha256": self.spec.sha256,
             "calibration": self.spec.calibration.version,
         }
+
+
+def _built(build: Callable[[str], ForwardPass], place: str, *, may_fall_back: bool, notes: list[str]) -> ForwardPass:
+    """The forward pass on a device, or on the CPU where the device fails and was nobody's wish."""
+    if place == CPU:
+        return build(CPU)
+    try:
+        return build(place)
+    except (RuntimeError, ModelLoadError) as error:  # out of memory, a missing kernel
+        reason = str(error).splitlines()[0]
+        if not may_fall_back:
+            raise ModelLoadError(f"the model cannot be loaded on {place}: {reason:.200}") from None
+        notes.append(f"{place} cannot be used ({reason:.200}); the CPU is")
+        return build(CPU)
 
 
 def _plain(value: Any) -> Any:

@@ -24,13 +24,23 @@ _UNREGISTERED = {"onednn-bf16": "bf16-class"}
 _REPACKED = ("repack", "repack+blas")
 
 
+def _on_device(name: str, device: str) -> Kernels:
+    """Raises ModelLoadError for kernels of the CPU, and for a device that does not multiply exactly."""
+    if name not in ("auto", ReferenceKernels.name):
+        raise ModelLoadError(f"the kernels {name!r} run on the CPU only", hint="--kernels auto runs plain torch there")
+    if (problem := flaw(ReferenceKernels(device))) is not None:
+        raise ModelLoadError(f"the device {device!r} cannot be used: {problem}", hint="--device cpu")
+    return ReferenceKernels(device)
+
+
 def choose_kernels(
-    from_spec: str, asked: str | None = None, *, unregistered: bool = False
+    from_spec: str, asked: str | None = None, *, unregistered: bool = False, device: str = "cpu"
 ) -> tuple[Kernels, list[str]]:
     """The kernels and what the user should know about the choice.
 
     from_spec: the spec's plan.kernels; asked: a name that overrides it; unregistered: kernels without a registered tier
-    may be chosen too. Raises ModelLoadError for kernels that do not exist here or compute something else than they say.
+    may be chosen too; device: of torch, on which only plain torch runs.
+    Raises ModelLoadError for kernels that do not exist here or compute something else than they say.
     """
     name = asked if asked is not None else from_spec
     notes = []
@@ -41,6 +51,8 @@ def choose_kernels(
     if name in FOREIGN_KERNELS:
         notes.append(f"the spec names another engine's kernels ({name}); the exact float32 ones are used")
         name = "auto"
+    if device != "cpu":
+        return _on_device(name, device), notes
     if name == "auto":
         for candidate in _AUTOMATIC:
             if (problem := flaw(_HERE[candidate]())) is None:

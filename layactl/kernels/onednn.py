@@ -21,10 +21,14 @@ class OneDnnKernels:
     name = "onednn"
     precision = "f32"
     whole_sequences = False
+    device = "cpu"
     _operand = torch.float32
 
     def __init__(self) -> None:
         self.packed_bytes = self.loaded_bytes = 0
+
+    def tensor(self, array: FloatArray) -> torch.Tensor:
+        return torch.from_numpy(array)
 
     def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
         product = self._product(weight, bias)

@@ -31,6 +31,6 @@ def _error(kernels: Kernels, rows: int, width: int, outputs: int) -> float:
         generator.standard_normal(shape).astype(np.float32) for shape in ((rows, width), (outputs, width), outputs)
     )
     with torch.inference_mode():
-        found = kernels.make_linear(weight.copy(), bias.copy())(torch.from_numpy(x)).double().numpy()
+        found = kernels.make_linear(weight.copy(), bias.copy())(kernels.tensor(x)).cpu().double().numpy()
     exact = x.astype(np.float64) @ weight.astype(np.float64).T + bias
     return float(np.abs(found - exact).max() / np.abs(exact).max())

@@ -19,13 +19,17 @@ class ReferenceKernels:
     precision = "f32"
     whole_sequences = True
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
         self.packed_bytes = self.loaded_bytes = 0
+
+    def tensor(self, array: FloatArray) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.device)
 
     def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
         self.loaded_bytes += weight.nbytes + (0 if bias is None else bias.nbytes)
-        weight_tensor = torch.from_numpy(weight)
-        bias_tensor = None if bias is None else torch.from_numpy(bias)
+        weight_tensor = self.tensor(weight)
+        bias_tensor = None if bias is None else self.tensor(bias)
         return lambda x: F.linear(x, weight_tensor, bias_tensor)
 
     def make_attention(
@@ -60,6 +64,8 @@ def _attend(qkv: torch.Tensor, rope: Rope | None, half_window: int | None) -> to
     if rope is not None:
         query, key = rope.rotate(query), rope.rotate(key)
     mask = None if half_window is None else window_mask(len(qkv), half_window)
+    if mask is not None:
+        mask = mask.to(qkv.device)
     attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     return attended.squeeze(0).transpose(0, 1).reshape(len(qkv), -1)
 

@@ -56,6 +56,7 @@ class EngineSide:
     kernels: str | None = None
     max_len: int | None = None
     plan: str | None = None
+    device: str = "cpu"
 
     def load(self) -> Model:
         return Model.from_gguf(
@@ -66,6 +67,7 @@ class EngineSide:
             kernels=self.kernels,
             max_len=self.max_len,
             plan=self.plan,
+            device=self.device,
             unregistered_kernels=True,
         )
 
@@ -115,6 +117,7 @@ class ServerSide:
             "--kernels": engine.kernels,
             "--max-len": engine.max_len,
             "--plan": engine.plan,
+            "--device": engine.device,
         }
         options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
         # Items hold more questions than a server takes unless it is told to.

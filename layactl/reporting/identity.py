@@ -52,7 +52,7 @@ def engine_identity(model: Model, file: GgufFile, threads: int) -> dict[str, Any
         "precision": model.forward.precision,
         "plan": model.forward.plan,
         "threads": threads,
-        "device": "cpu",
+        "device": model.forward.device,
         **environment(library_versions()),
     }
 

@@ -122,7 +122,7 @@ def props(served: Served, settings: Settings, endpoints: list[str], waiting: int
                 "recipe": spec.plan.recipe,
             },
             "memory": {f"weights_{place}_bytes": nbytes for place, nbytes in model.memory().items()},
-            "device": "cpu",
+            "device": model.forward.device,
             "queue_capacity": settings.queue,
             "queue_waiting": waiting,
             "input_contract": spec.input_contract,

@@ -31,9 +31,9 @@ class LayaHead:
 
     def __init__(self, weights: Weights, shape: HeadShape, kernels: Kernels) -> None:
         self._whole = kernels.whole_sequences
-        self._type_embeddings = torch.from_numpy(weights[TYPE_EMBEDDINGS])  # (types, d)
+        self._type_embeddings = kernels.tensor(weights[TYPE_EMBEDDINGS])  # (types, d)
         self._layers = [_HeadLayer(weights, HEAD_LAYER.format(n=n), shape.heads, kernels) for n in range(shape.layers)]
-        self._scorer_norm = _norm(weights, "scorer.0")
+        self._scorer_norm = _norm(weights, "scorer.0", kernels)
         self._scorer_hidden = _dense(weights, "scorer.1", kernels)
         self._scorer_out = _dense(weights, "scorer.3", kernels)
         self._act = None
@@ -75,7 +75,7 @@ class _HeadLayer:
     """(T, d) -> the same after one layer, or with `rows` only those rows of it."""
 
     def __init__(self, weights: Weights, prefix: str, heads: int, kernels: Kernels) -> None:
-        self._norm1 = _norm(weights, prefix + "norm1")
+        self._norm1 = _norm(weights, prefix + "norm1", kernels)
         projection, out = prefix + "self_attn.in_proj", prefix + "self_attn.out_proj"
         self._attention = kernels.make_attention(
             AttentionWeights(
@@ -86,7 +86,7 @@ class _HeadLayer:
             ),
             heads,
         )
-        self._norm2 = _norm(weights, prefix + "norm2")
+        self._norm2 = _norm(weights, prefix + "norm2", kernels)
         self._up = _dense(weights, prefix + "linear1", kernels)
         self._down = _dense(weights, prefix + "linear2", kernels)
 
@@ -102,15 +102,15 @@ def _act_features(logits: torch.Tensor) -> torch.Tensor:
     count = max(len(logits), 2)
     entropy = -(probabilities * torch.log(probabilities.clamp_min(1e-9))).sum() / math.log(count)
     top = torch.topk(F.pad(probabilities, (0, 1)), 2).values
-    return torch.stack([top[0], top[0] - top[1], entropy, torch.tensor(count / 255.0)])
+    return torch.stack([top[0], top[0] - top[1], entropy, logits.new_tensor(count / 255.0)])
 
 
 def _dense(weights: Weights, name: str, kernels: Kernels) -> Linear:
     return kernels.make_linear(weights[name + ".weight"], weights[name + ".bias"])
 
 
-def _norm(weights: Weights, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.from_numpy(weights[name + ".weight"]), torch.from_numpy(weights[name + ".bias"])
+def _norm(weights: Weights, name: str, kernels: Kernels) -> tuple[torch.Tensor, torch.Tensor]:
+    return kernels.tensor(weights[name + ".weight"]), kernels.tensor(weights[name + ".bias"])
 
 
 def _layer_norm(hidden: torch.Tensor, norm: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
