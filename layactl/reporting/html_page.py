@@ -34,6 +34,7 @@ dd{margin:0;overflow-wrap:anywhere}
 .figures{display:flex;flex-wrap:wrap;gap:1rem}figure{margin:0}figcaption{font-size:.82rem;max-width:24rem}
 svg{max-width:100%;height:auto}svg text{fill:var(--ink);font:11px system-ui,sans-serif}
 svg .label{font-weight:600;font-size:12px}
+svg .count{fill:var(--ink)}
 svg .tick{fill:var(--soft)}.axis{fill:none;stroke:var(--soft)}.grid{stroke:var(--rule);stroke-width:.6}
 .line{fill:none;stroke-width:1.6}.bar{fill-opacity:.55}.cell{fill:var(--s2)}.cell.right{fill:var(--s1)}
 """ + "".join(f".line.s{n}{{stroke:var(--s{n})}}.dot.s{n},.bar.s{n}{{fill:var(--s{n})}}" for n in range(1, 7))

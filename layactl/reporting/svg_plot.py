@@ -27,7 +27,7 @@ class Plot:
     """One pair of axes. What is drawn later lies on top.
 
     title: read out by a screen reader and shown above; x, y: (lowest, highest) shown; units belong into the labels;
-    ticks: of an axis, None: five even steps.
+    ticks: of an axis, None: about five round numbers.
     """
 
     title: str
@@ -146,9 +146,9 @@ def matrix(
     """
     left = 26.0 + _CHARACTER * max((len(_clip(name)) for name in rows), default=0)
     # The names of columns stand at 45 degrees.
-    top = 40.0 + _CHARACTER * 0.75 * max((len(_clip(name)) for name in columns), default=0)
+    top = 48.0 + _CHARACTER * 0.75 * max((len(_clip(name)) for name in columns), default=0)
     parts = [_text(6, 16, title, anchor="start", style="label")]
-    parts.append(_text(6, top - 6, f"{axes[0]} \u2193 {axes[1]} \u2192", anchor="start"))
+    parts.append(_text(6, 31, f"{axes[0]} \u2193 {axes[1]} \u2192", anchor="start"))
     for j, name in enumerate(columns):
         parts.append(_text(left + _CELL * (j + 0.5), top - 6, _clip(name), anchor="start", turn=-45))
     for i, name in enumerate(rows):
@@ -160,7 +160,7 @@ def matrix(
             tip = f"<title>{escaped(f'{rows[i]} as {columns[j]}: {count:,} of {total:,}')}</title>"
             box = f'x="{x:.2f}" y="{y:.2f}" width="{_CELL - 2}" height="{_CELL - 2}"'
             parts.append(f'<rect class="{kind}" {box} fill-opacity="{0.06 + 0.74 * share:.3f}">{tip}</rect>')
-            parts.append(_text(x + _CELL / 2 - 1, y + _CELL / 2 + 3, _amount(count)))
+            parts.append(_text(x + _CELL / 2 - 1, y + _CELL / 2 + 3, _amount(count), style="count"))
     width, height = left + _CELL * len(columns) + 60.0, top + _CELL * len(rows) + 14.0
     return _svg(math.ceil(width), math.ceil(height), title, parts)
 
@@ -193,8 +193,15 @@ def _share(value: float, span: Range) -> float:
 
 
 def _ticks(span: Range) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten inside the range, about five of them."""
     low, high = span
-    return [low + (high - low) * i / 5 for i in range(6)]
+    if not low < high:
+        return [low]
+    rough = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [i * step for i in range(first, last + 1)]
 
 
 def _short(value: float) -> str:

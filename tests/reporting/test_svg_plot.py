@@ -50,6 +50,21 @@ def test_an_axis_without_extent_is_no_division_by_zero():
     assert all(map(math.isfinite, circles(plot)[0]))
 
 
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        ((0, 1), ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+        ((0, 289), ["0", "100", "200"]),
+        ((-1, 1), ["-1", "-0.5", "0", "0.5", "1"]),
+        ((0, 7_000), ["0", "2,000", "4,000", "6,000"]),
+        ((3, 3), ["3"]),
+    ],
+)
+def test_axes_have_round_numbers(span: tuple[float, float], expected: list[str]):
+    found = [e.text for e in elements(Plot("", "", "", y=span, x_ticks=[]).svg(), "text")]
+    assert [text for text in found if text] == expected
+
+
 def test_steps_keep_a_value_until_the_next():
     plot = Plot("t", "x", "y")
     plot.steps([(0.0, 0.0), (0.5, 1.0), (1.0, 0.5)], "s1")
