@@ -15,12 +15,18 @@ from layactl.bench.suite import SYSTEMONE, SuiteRequest
 from layactl.client.http_client import ROUTER_SCORE, ServerClient
 from layactl.client.http_client import SYSTEMONE as SYSTEMONE_ROUTE
 from layactl.client.spawned_server import spawned_server
+from layactl.core import strict_json
+from layactl.durable import read_limited
+from layactl.errors import InputError, RequestError
+from layactl.reporting.identity import source_manifest
+from layactl.reporting.record_stream import file_sha256
 from layactl.reporting.text_table import TextTable
 
 FORMAT = "layactl.load/1"
 # The backlog is to be seen, not refused.
 _QUEUE = "10000"
 _WARM_UP = 3
+_MAX_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,20 @@ class LoadTarget:
         options += ["--kernels", self.kernels] if self.kernels else []
         with spawned_server(self.model, options) as server:
             yield server.url
+
+
+def _identity(target: LoadTarget, props: dict[str, Any]) -> dict[str, Any]:
+    """What a parity gate covers of a server of our own; {} for one whose model nobody knows."""
+    if target.model is None:
+        return {}
+    plan = props["decision"]["plan"]
+    return {
+        "side": "engine",
+        "model": {"sha256": file_sha256(target.model)},
+        "source_manifest": source_manifest(),
+        "kernels": plan["kernels"],
+        "precision": plan["precision"],
+    }
 
 
 @dataclass(frozen=True)
@@ -94,25 +114,55 @@ def run_load(
             tell(f"{rate:g} requests a second for {seconds:g} s")
             cells.append(run_cell(rate, seconds, seed, connect))
     record = {"request": request.id, "seed": seed, "machine": machine, "props": props}
+    record["identity"] = _identity(target, props)
     verdict = judge(rule, cells, props) if rule else None
     return LoadResult(cells, rule, verdict, record)
 
 
-def load_table(cells: Sequence[Cell]) -> TextTable:
+def load_table(cells: Sequence[dict[str, Any]], title: str = "") -> TextTable:
+    """cells: as `Cell.to_json` writes them."""
+
     def text(value: float | None) -> str:
         return "-" if value is None else f"{value:.1f}"
 
     rows = [
         [
-            f"{cell.rate:g}",
-            f"{cell.sent:,}",
-            f"{len(cell.latencies):,}",
-            f"{cell.rejected:,}",
-            f"{cell.errors:,}",
-            *(text(cell.quantile(q)) for q in (0.5, 0.95, 0.99)),
-            "SATURATED" if cell.saturated else f"{cell.drained:.1f}",
+            f"{cell['rate']:g}",
+            *(f"{cell[name]:,}" for name in ("sent", "answered", "rejected", "errors")),
+            *(text(cell[f"{name}_ms"]) for name in ("p50", "p95", "p99")),
+            "SATURATED" if cell["saturated"] else f"{cell['drained']:.1f}",
         ]
         for cell in cells
     ]
     columns = ["rate /s", "sent", "answered", "rejected", "failed", "p50 ms", "p95 ms", "p99 ms", "drained after s"]
-    return TextTable("Open-loop load", columns, rows, "Latency from the scheduled arrival.")
+    name = f"Open-loop load, {title}" if title else "Open-loop load"
+    return TextTable(name, columns, rows, "Latency from the scheduled arrival.")
+
+
+@dataclass(frozen=True)
+class LoadFile:
+    """A written result. cells: as `Cell.to_json` wrote them; identity: {} for a server whose model nobody knows."""
+
+    path: Path
+    cells: list[dict[str, Any]]
+    identity: dict[str, Any]
+    verdict: str
+
+
+def read_loads(folder: Path) -> list[LoadFile]:
+    """The load runs among the JSON files of a folder. Raises InputError naming the file."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = strict_json.loads_strict(read_limited(path, _MAX_BYTES))
+        except RequestError as error:
+            raise InputError(error.message, where=str(path)) from None
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            continue
+        load = LoadFile(path, record.get("cells", []), record.get("identity") or {}, str(record.get("verdict")))
+        try:
+            load_table(load.cells)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InputError("is no whole result of a load run", where=str(path)) from None
+        found.append(load)
+    return found

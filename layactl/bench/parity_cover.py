@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layactl.bench.kpi import Measurement
 from layactl.core import strict_json
 from layactl.durable import read_limited
 from layactl.errors import InputError, RequestError
@@ -66,12 +65,11 @@ def key_of(identity: dict[str, Any]) -> dict[str, Any]:
     return {"model": sha256, **{name: identity.get(name) for name, _ in _FIELDS[1:]}}
 
 
-def refusal(measurement: Measurement, gates: Sequence[Gate]) -> str | None:
-    """Why no speed of this measurement may be told, the nearest reason; None where a gate covers it.
+def refusal(identity: dict[str, Any], gates: Sequence[Gate]) -> str | None:
+    """Why no speed of a run may be told, the nearest reason; None where a gate covers it.
 
-    A peer is no run of layactl: it needs no gate of its own.
+    identity: of the run. A peer is no run of layactl: it needs no gate of its own.
     """
-    identity = measurement.identity
     if identity.get("side") != "engine":
         return None if identity else "it has no identity"
     if not gates:

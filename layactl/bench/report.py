@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from layactl.bench.kpi import Measurement, cpu_seconds, latency_rows, memory_row, phase_medians, quantile, ratio
+from layactl.bench.load_run import LoadFile, load_table
 from layactl.bench.parity_cover import Gate, refusal
 from layactl.bench.subjects import PHASES
 from layactl.errors import UsageError
@@ -17,24 +18,35 @@ UNGATED = "(ungated)"
 
 @dataclass(frozen=True)
 class Report:
-    """shown: what may be told, with the name it is told under; refused: (label, why); tables: of the shown ones."""
+    """shown: what may be told, with the name it is told under; refused: (label, why); tables: of the shown ones; loads:
+    load runs that may be told.
+    """
 
     shown: dict[str, Measurement]
     refused: list[tuple[str, str]]
     tables: list[TextTable]
+    loads: list[LoadFile]
 
     def markdown(self) -> str:
         return "\n".join(table.markdown() for table in self.tables)
 
 
 def build_report(
-    measurements: Sequence[Measurement], gates: Sequence[Gate], *, reference: str | None, allow_ungated: bool
+    measurements: Sequence[Measurement],
+    gates: Sequence[Gate],
+    *,
+    reference: str | None,
+    allow_ungated: bool,
+    loads: Sequence[LoadFile] = (),
 ) -> Report:
-    """reference: the label that ratios are against (None: the first peer, else the first of all). Raises UsageError."""
+    """reference: the label that ratios are against (None: the first peer, else the first of all); loads: load runs.
+
+    Raises UsageError.
+    """
     shown: dict[str, Measurement] = {}
     refused = []
     for measurement in measurements:
-        reason = refusal(measurement, gates)
+        reason = refusal(measurement.identity, gates)
         if reason is None:
             shown[measurement.label] = measurement
         elif allow_ungated:
@@ -44,11 +56,19 @@ def build_report(
     if reference is not None and all(one.label != reference for one in measurements):
         raise UsageError(f"no configuration is called {reference!r:.80}", where="--ref")
     tables = [*_tables(shown, reference)] if shown else []
+    shown_loads = []
+    for load in loads:
+        reason = refusal(load.identity, gates)
+        if reason is None or allow_ungated:
+            shown_loads.append(load)
+            tables.append(load_table(load.cells, f"{load.path.name}: {load.verdict}{f' {UNGATED}' if reason else ''}"))
+        else:
+            refused.append((load.path.name, reason))
     if refused:
         tables.append(
             TextTable("Refused by the parity gate", ["configuration", "nearest reason"], [list(row) for row in refused])
         )
-    return Report(shown, refused, tables)
+    return Report(shown, refused, tables, shown_loads)
 
 
 def _tables(shown: dict[str, Measurement], reference: str | None) -> list[TextTable]:

@@ -24,7 +24,6 @@ from layactl.cli.output import note, path_line, raw_text
 from layactl.errors import UsageError
 
 if TYPE_CHECKING:
-    from layactl.bench.report import Report
     from layactl.bench.suite import SuiteRequest
 
 app = typer.Typer(help="Measure latency and memory. No speed is told without parity.", invoke_without_command=True)
@@ -47,6 +46,9 @@ RefOption = Annotated[
 ]
 MarkdownOption = Annotated[
     Path | None, typer.Option("--markdown", metavar="REPORT.md", help="Write the tables as Markdown.")
+]
+HtmlOption = Annotated[
+    Path | None, typer.Option("--html", metavar="REPORT.html", help="Write one self-contained page with plots.")
 ]
 
 
@@ -92,6 +94,7 @@ def bench_command(
     allow_ungated: UngatedOption = False,
     ref: RefOption = None,
     markdown: MarkdownOption = None,
+    html: HtmlOption = None,
     spec: SpecOption = None,
     outtype: FolderOuttypeOption = FolderOuttype.f16,
     cache_dir: CacheDirOption = None,
@@ -136,7 +139,7 @@ def bench_command(
         with live([config.label for config in configs], steps, quiet=quiet) as progress:
             for path in measure(configs, requests, steps, out, progress):
                 note(f"written: {path}", quiet)
-    _report(out, parity or (), ref, allow_ungated, markdown)
+    _report(out, parity or (), ref, allow_ungated, markdown, html)
 
 
 @app.command("report")
@@ -146,9 +149,10 @@ def report_command(
     allow_ungated: UngatedOption = False,
     ref: RefOption = None,
     markdown: MarkdownOption = None,
+    html: HtmlOption = None,
 ) -> None:
     """Print the report of results again."""
-    _report(folder, parity or (), ref, allow_ungated, markdown)
+    _report(folder, parity or (), ref, allow_ungated, markdown, html)
 
 
 @app.command("compare")
@@ -228,7 +232,7 @@ def load_command(
         raise UsageError(f"the suite has no request {request!r:.80}", where="--request")
     target = LoadTarget(path, server, api_key, threads, kernels)
     result = run_load(target, chosen[0], rates, time, seed, fixed, tell=lambda text: note(text, quiet))
-    print_tables([load_table(result.cells)])
+    print_tables([load_table([cell.to_json() for cell in result.cells])])
     if out is not None:
         with replacing(out) as temporary:
             temporary.write_text(strict_json.dumps(result.to_json()) + "\n", encoding="utf-8")
@@ -269,22 +273,27 @@ def _suite(file: Path | None, model: Path, max_len: int | None) -> list[SuiteReq
     return build_suite(lambda text: len(tokenizer.encode(text)))
 
 
-def _report(folder: Path, parity: Sequence[Path], ref: str | None, allow_ungated: bool, markdown: Path | None) -> None:
+def _report(
+    folder: Path, parity: Sequence[Path], ref: str | None, allow_ungated: bool, markdown: Path | None, html: Path | None
+) -> None:
+    import layactl
+    from layactl.bench.html_report import html_report
     from layactl.bench.kpi import read_measurements
+    from layactl.bench.load_run import read_loads
     from layactl.bench.parity_cover import read_gates
     from layactl.bench.report import build_report
     from layactl.cli.text_tables import print_tables
+    from layactl.durable import replacing
+    from layactl.reporting.html_page import write_page
 
-    report = build_report(read_measurements(folder), read_gates(parity), reference=ref, allow_ungated=allow_ungated)
+    gates = read_gates(parity)
+    results = read_measurements(folder)
+    report = build_report(results, gates, reference=ref, allow_ungated=allow_ungated, loads=read_loads(folder))
     print_tables(report.tables)
     if markdown is not None:
-        _write_markdown(report, markdown)
+        with replacing(markdown) as temporary:
+            temporary.write_text(report.markdown(), encoding="utf-8")
+    if html is not None:
+        write_page(html, html_report(report, reference=ref, foot=f"layactl {layactl.__version__}"))
     if report.refused and not report.shown:
         note("no run is covered: layactl parity compare ... --json GATE.json, then --parity GATE.json")
-
-
-def _write_markdown(report: Report, path: Path) -> None:
-    from layactl.durable import replacing
-
-    with replacing(path) as temporary:
-        temporary.write_text(report.markdown(), encoding="utf-8")

@@ -84,7 +84,7 @@ def write_result(
         **more,
     }
     folder.mkdir(exist_ok=True)
-    path = folder / f"{label}.json"
+    path = folder / f"{label.replace('/', '-')}.json"
     path.write_text(json.dumps(record))
     return path
 

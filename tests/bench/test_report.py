@@ -80,7 +80,7 @@ def test_a_result_is_covered_by_a_passing_gate_of_itself_and_by_nothing_else(nam
     for n, gate in enumerate(gates):
         (tmp_path / f"gate{n}.json").write_text(json.dumps(gate))
     write_result(tmp_path / "out", "x", [block(1.0)])
-    found = refusal(read_measurements(tmp_path / "out")[0], read_gates([tmp_path]))
+    found = refusal(read_measurements(tmp_path / "out")[0].identity, read_gates([tmp_path]))
     assert (found is None) == (reason is None)
     assert reason is None or (found is not None and reason in found)
 
@@ -88,7 +88,7 @@ def test_a_result_is_covered_by_a_passing_gate_of_itself_and_by_nothing_else(nam
 def test_a_gate_over_several_candidates_is_a_list(tmp_path: Path):
     (tmp_path / "gate.json").write_text(json.dumps([gate_report(kernels="y"), gate_report()]))
     write_result(tmp_path / "out", "x", [block(1.0)])
-    assert refusal(read_measurements(tmp_path / "out")[0], read_gates([tmp_path / "gate.json"])) is None
+    assert refusal(read_measurements(tmp_path / "out")[0].identity, read_gates([tmp_path / "gate.json"])) is None
 
 
 def text_of(folder: Path, gates: Path | None, **options: object) -> str:
