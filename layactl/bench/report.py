@@ -78,7 +78,8 @@ def _tables(shown: dict[str, Measurement], reference: str | None) -> list[TextTa
     if base is not None and len(shown) > 1:
         tables.append(_ratios(shown, groups, base))
     tables += [_phases(name, one) for name, one in shown.items() if one.identity.get("side") == "engine"]
-    return [*tables, _resources(shown), *_servers(shown), *_throughput(shown)]
+    tables += [_resources(shown), *_same_outputs(shown), *_after_idle(shown)]
+    return [*tables, *_servers(shown), *_throughput(shown)]
 
 
 def reference_of(shown: dict[str, Measurement], reference: str | None) -> str | None:
@@ -165,6 +166,37 @@ def _resources(shown: dict[str, Measurement]) -> TextTable:
     columns = ["configuration", "load ms", "first ms", "RSS MiB loaded / warm / peak", "same logits", "foreign cores"]
     note = "same logits: raw outputs bitwise equal in all repeats and blocks. disturbed: blocks that stayed so."
     return TextTable("Resources", [*columns, "measured again", "disturbed"], rows, note)
+
+
+def _same_outputs(shown: dict[str, Measurement]) -> Iterator[TextTable]:
+    """Configurations of one model file whose raw outputs can be held to each other: other threads, plans, kernels."""
+    rows = []
+    first: dict[str, tuple[str, Measurement]] = {}
+    for name, one in shown.items():
+        sha256 = (one.identity.get("model") or {}).get("sha256")
+        if one.identity.get("side") != "engine" or sha256 is None:
+            continue
+        if sha256 not in first:
+            first[sha256] = name, one
+            continue
+        base, other = first[sha256]
+        pairs = [(logits, other.logits().get(i)) for i, logits in one.logits().items() if logits is not None]
+        same = sum(a == b for a, b in pairs)
+        rows.append([name, base, f"{same} of {len(pairs)}", "yes" if same == len(pairs) else "no"])
+    if rows:
+        columns = ["configuration", "against", "requests with the same bits", "all"]
+        yield TextTable("Raw outputs between configurations", columns, rows)
+
+
+def _after_idle(shown: dict[str, Measurement]) -> Iterator[TextTable]:
+    groups = list(dict.fromkeys(group for one in shown.values() for group in one.groups))
+    rows = []
+    for group in groups:
+        values = [idle_ratio(one, group) if group in one.groups else None for one in shown.values()]
+        if any(value is not None for value in values):
+            rows.append([group, *(f"{value:.2f}x" if value is not None else "-" for value in values)])
+    if rows:
+        yield TextTable("First request after the idle pause, against p50", ["group", *shown], rows)
 
 
 def _servers(shown: dict[str, Measurement]) -> Iterator[TextTable]:

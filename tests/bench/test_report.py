@@ -135,6 +135,20 @@ def test_ratios_are_against_what_was_asked_for(tmp_path: Path):
         text_of(tmp_path, None, reference="c")
 
 
+def test_configurations_of_one_file_are_held_to_each_other_bit_by_bit(tmp_path: Path):
+    for label, logits in (("t1", "l"), ("t2", "l"), ("t4", "other")):
+        write_result(tmp_path, label, [block(10.0, logits=logits)])
+    text = text_of(tmp_path, None, allow_ungated=True)
+    assert "| t2 (ungated) | t1 (ungated) | 3 of 3 | yes |" in text
+    assert "| t4 (ungated) | t1 (ungated) | 0 of 3 | no |" in text
+
+
+def test_the_first_request_after_a_pause_is_told_against_the_usual_one(tmp_path: Path):
+    write_result(tmp_path, "x", [block(10.0, after_idle={"a": 15.0, "b": 15.0, "r": None})])
+    text = text_of(tmp_path, None, allow_ungated=True)
+    assert "| systemone 1q | 1.50x |" in text.partition("idle pause")[2]
+
+
 BROKEN = {
     "no JSON": "{",
     "a result without blocks": json.dumps({"format": "layactl.bench/1", "label": "x"}),
