@@ -150,10 +150,10 @@ class ServerClient:
             error = self._object(body).get("error")
         if not isinstance(error, dict) or not isinstance(error.get("message"), str):
             raise self._problem(f"answered with status {status}, and not in the error format of a decision server")
-        # Another engine's middleware leaves the reason out.
+        # Another engine may leave the reason out.
         reason, param = error.get("reason"), error.get("param")
         return RequestError(
-            reason if isinstance(reason, str) else "UNAVAILABLE",
+            reason if isinstance(reason, str) else "INVALID_REQUEST" if status < 500 else "UNAVAILABLE",
             error["message"],
             param=param if isinstance(param, str) else None,
             code=status,
