@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -197,7 +198,10 @@ def _logistic_regression(fitted: Sequence[LabelledScore], held_out: Sequence[Lab
     centre, scale = x.mean(axis=0), x.std(axis=0)
     scale[scale == 0] = 1.0
     model = scientific("sklearn.linear_model").LogisticRegression(C=1.0, tol=1e-8, max_iter=10_000)
-    model.fit((x - centre) / scale, np.array([score.outcome for score in fitted]))
+    with warnings.catch_warnings():
+        # Where it stops before its tolerance, it has still found what the data says.
+        warnings.simplefilter("ignore")
+        model.fit((x - centre) / scale, np.array([score.outcome for score in fitted]))
     other = features.matrix([score.card for score in held_out])
     return [float(value) for value in model.decision_function((other - centre) / scale)]
 

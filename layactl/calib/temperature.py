@@ -27,6 +27,7 @@ _BETA_RANGE = (1e-6, 1e6)
 _QUANTILE_975 = 1.959963984540054
 # A logit so far below the best one has probability 0 at every temperature of the clamp; more would only overflow.
 _FARTHEST = 1e5
+_WIDEST = 100.0
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def _interval(beta: float, information: float, cluster_scores: Doubles) -> tuple
         return None
     spread = float((cluster_scores**2).sum()) * groups / (groups - 1)
     half = _QUANTILE_975 * math.sqrt(spread) / information / beta
-    return math.exp(-half) / beta, math.exp(min(half, 700.0)) / beta
+    # Wider than any number is no interval.
+    return (math.exp(-half) / beta, math.exp(half) / beta) if half < _WIDEST else None
 
 
 def _padded(answers: Sequence[LabelledAnswer]) -> tuple[Doubles, Doubles, Doubles]:

@@ -181,8 +181,9 @@ def thresholds(
 
     simultaneous: all certificates hold together with 1 - delta, delta shared among them (Bonferroni), instead of each
     alone; pooled: use all answers of a group, as if they were independent, instead of one of them, as the test needs.
-    Raises InputError where the split holds none, UsageError for an unknown `by`.
+    Raises InputError where the split holds none or logits of two engines are mixed, UsageError for an unknown `by`.
     """
+    logits.one_engine()
     logits.require_logits()
     check_selection(logits, selection)
     if logits.kind == ROUTER:

@@ -65,7 +65,7 @@ app.add_typer(cache.app, name="cache")
 _PATH_OPTIONS = (
     *("-m", "--model", "-o", "--out", "--questions", "--state-file", "--jsonl", "--spec", "--cache-dir", "--texts"),
     *("--verify-against", "--tiers", "--corpus", "--runs", "--json", "--socket", "--ssl-cert-file", "--ssl-key-file"),
-    *("--api-key-file", "--access-log"),
+    *("--api-key-file", "--access-log", "--against", "--fit", "--html", "--spec-out", "--stamp", "--min-confidence"),
 )
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from layactl.calib.bootstrap import Bootstrap
+from layactl.calib.calibrator import recorded
+from layactl.calib.fit import DECISION_MINIMUMS, ROUTER_MINIMUMS, Fit, Minimums, fit
 from layactl.calib.gold import Gold
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
 from layactl.calib.split import Member
@@ -81,3 +85,21 @@ def logits_file(items: Sequence[LabelledAnswer] | Sequence[LabelledScore], **fie
         "engines": [{"model": "simulated", "kernels": "reference"}],
     } | fields
     return LogitsFile(**values)
+
+
+def halves(items: list[Any]) -> list[Any]:
+    """Two thirds of the items to fit on, one to judge by; clusters stay whole where they are multiples of three."""
+    return [replace(item, split="eval" if i % 3 == 2 else "fit") for i, item in enumerate(items)]
+
+
+def fit_of(items: list[LabelledAnswer] | list[LabelledScore], minimums: Minimums | None = None, **fields: Any) -> Fit:
+    found = logits_file(items, **fields)
+    chosen = minimums or (ROUTER_MINIMUMS if found.kind == "router" else DECISION_MINIMUMS)
+    return fit(found, recorded(found), chosen, Bootstrap(100))
+
+
+def record(item: LabelledAnswer) -> dict[str, Any]:
+    """The line of a logits file that holds this answer alone."""
+    answer = {"type": item.type, "options": item.options, "logits": item.logits, "gold": item.gold.to_json()}
+    engine = {"model": "simulated", "kernels": "reference"}
+    return {"id": item.member.id, "split": item.split, "answers": {item.question: answer}, "engine": engine}

@@ -29,8 +29,8 @@ from layactl.errors import InputError, UsageError
 from layactl.gguf_file.reader import GgufFile
 from layactl.reporting.act_gate import ActGate, GateRule
 from tests.calib.examples import QUESTIONS, decision, jsonl
+from tests.calib.golden import GOLDEN
 from tests.calib.simulated import answer, answers, logits_file, member, scores
-from tests.calib.test_quality import GOLDEN
 
 FEW = Bootstrap(50)
 

@@ -13,28 +13,14 @@ import numpy as np
 import pytest
 
 import layactl as package
-from layactl.calib.bootstrap import Bootstrap
 from layactl.calib.calibrator import from_fit, from_spec, recorded, uncalibrated
-from layactl.calib.fit import DECISION_MINIMUMS, ROUTER_MINIMUMS, Fit, Minimums, fit
-from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile, read_logits
+from layactl.calib.fit import DECISION_MINIMUMS, Fit, Minimums
+from layactl.calib.logits import LogitsFile, read_logits
 from layactl.calib.result_file import write_result
 from layactl.calib.spec_update import updated_spec
 from layactl.errors import InputError, SpecError
 from tests.calib.examples import candidate, decision, jsonl, outcomes
-from tests.calib.simulated import answers, logits_file, scores
-
-FEW = Bootstrap(100)
-
-
-def halves(items: list[Any]) -> list[Any]:
-    """Two thirds of the items to fit on, one to judge by; clusters stay whole where they are multiples of three."""
-    return [replace(item, split="eval" if i % 3 == 2 else "fit") for i, item in enumerate(items)]
-
-
-def fit_of(items: list[LabelledAnswer] | list[LabelledScore], minimums: Minimums | None = None, **fields: Any) -> Fit:
-    found = logits_file(items, **fields)
-    chosen = minimums or (ROUTER_MINIMUMS if found.kind == "router" else DECISION_MINIMUMS)
-    return fit(found, recorded(found), chosen, FEW)
+from tests.calib.simulated import answers, fit_of, halves, logits_file, scores
 
 
 def test_an_overconfident_model_is_better_after_and_says_so():

@@ -84,7 +84,7 @@ def test_the_parameters_that_made_the_outcomes_are_recovered(a: float, b: float)
         assert high - low < 0.5
 
 
-@pytest.mark.parametrize("draws", [80, pytest.param(1000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("draws", [50, pytest.param(1000, marks=pytest.mark.full)])
 def test_the_intervals_hold_the_true_parameters_as_often_as_they_say(draws: int):
     rng = np.random.default_rng(17)
     held = np.zeros(2)

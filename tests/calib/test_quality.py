@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +26,9 @@ from layactl.calib.logits import LabelledAnswer, LabelledScore
 from layactl.calib.statistic import Auc, CalibrationError, Difference, MacroF1, Mean, bin_of
 from layactl.core.calibration import platt
 from tests.calib.examples import card
+from tests.calib.golden import GOLDEN
 from tests.calib.simulated import answer, answers, member, scores
 
-GOLDEN = json.loads((Path(__file__).parents[2] / "fixtures" / "golden" / "calib_metrics.json").read_text())
 NO_INTERVALS = Bootstrap(resamples=0)
 
 

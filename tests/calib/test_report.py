@@ -20,9 +20,8 @@ from layactl.calib.report import Report, report
 from layactl.calib.result_file import write_result
 from layactl.calib.threshold import Risk
 from tests.calib.examples import jsonl
-from tests.calib.simulated import answers, logits_file, scores
-from tests.calib.test_fit import fit_of, halves
-from tests.reporting.test_html_page import NASTY, Checker
+from tests.calib.simulated import answers, fit_of, halves, logits_file, record, scores
+from tests.reporting.page_checker import NASTY, Checker
 
 FEW = Bootstrap(50)
 
@@ -102,12 +101,6 @@ def test_a_report_is_json_without_nan():
         value = json.loads(json.dumps(made(items).to_json(), allow_nan=False))
         assert value["format"] == "layactl.calib-report/1"
         assert set(value) >= {"evaluation", "before", "comparison", "thresholds", "baselines"}
-
-
-def record(item: Any) -> dict[str, Any]:
-    answer = {"type": item.type, "options": item.options, "logits": item.logits, "gold": item.gold.to_json()}
-    engine = {"model": "simulated", "kernels": "reference"}
-    return {"id": item.member.id, "split": item.split, "answers": {item.question: answer}, "engine": engine}
 
 
 def test_the_command_writes_page_and_result_and_prints_the_tables(tmp_path: Path, cli: Callable[..., Any]):

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from tests.calib.examples import jsonl
-from tests.calib.simulated import answers
-from tests.calib.test_fit import halves
-from tests.calib.test_report import record
+from tests.calib.simulated import answers, halves, record
 
 COMMANDS = ("collect", "fit", "eval", "threshold", "baselines", "report")
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "tokenizers", "gguf", "safetensors")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -11,45 +10,7 @@ import pytest
 from layactl.reporting.html_page import Html, escaped, facts, figures, note, page, paragraph, section, table, write_page
 from layactl.reporting.svg_plot import Plot, matrix
 from layactl.reporting.text_table import TextTable
-
-NASTY = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "</title></style></svg><b>",
-    "a & b &lt; c",
-    "' onload='x",
-    "tab\there\x00\x07\u202e",
-    "漢字 <é>",
-]
-VOID = {"meta", "br"}
-
-
-class Checker(HTMLParser):
-    """Follows the nesting of tags and gathers what a browser would act on."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == [], f"never closed: {self.open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
+from tests.reporting.page_checker import NASTY, Checker
 
 
 def whole(text: str) -> Html:
