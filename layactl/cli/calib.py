@@ -129,7 +129,10 @@ def _collect(data: Labelled, scorer: Scorer, out: Path, truncation: str, resume:
         def tick(count: Collected) -> None:
             update(count.written, detail=f"{count.written:,} records, {count.refused:,} refused")
 
-        done = collect(data, scorer, out, truncation=truncation, resume=resume, tick=tick, log=note)
+        def log(message: str) -> None:
+            note(message, quiet)
+
+        done = collect(data, scorer, out, truncation=truncation, resume=resume, tick=tick, log=log)
     if done.before:
         note(f"resumed after {done.before:,} records", quiet)
     note(f"{done.written:,} records, {done.refused:,} refused", quiet)

@@ -299,6 +299,13 @@ def test_fit_stamps_the_model_which_then_answers_with_it(
         for bucket, temperature in buckets.items():
             assert stamped.spec.calibration.temperature[question_type][bucket] == temperature
     assert stamped.spec.plan.kernels == found.one_engine()["kernels"]  # type: ignore[index]
+    # A gate that is certified for the fit is a gate for the stamped model.
+    gate = tmp_path / "gate.json"
+    assert cli("calib", "threshold", logits, "--fit", tmp_path / "fit.json", "--alpha", 0.9, "-o", gate).code == 0
+    asks = ("--ask", "refund=noul: Asks for money back?", "--min-confidence", gate)
+    assert cli("decide", "-m", own, "Ticket", *asks).code == 0
+    before = cli("decide", "-m", model, "Ticket", *asks)
+    assert before.code == 2 and "was certified with calibration cal-" in before.err
     # The stamped file is no longer the one the logits came from.
     again = cli("calib", "fit", logits, "--stamp", own, *SMALL)
     assert again.code == 2 and "is not the file that the logits came from" in again.err
