@@ -33,7 +33,7 @@ def shared(gguf_for: Callable[..., Path], calibrated_spec: Path) -> Iterator[dic
     }
     yield servers
     for server in servers.values():
-        server.send_signal()
+        server.listening().send_signal()
     assert {name: server.wait() for name, server in servers.items()} == dict.fromkeys(servers, 0)
 
 

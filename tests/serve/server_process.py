@@ -104,7 +104,11 @@ class ServerProcess:
         if self.socket_path:
             raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             raw.settimeout(timeout)
-            raw.connect(self.socket_path)
+            try:
+                raw.connect(self.socket_path)
+            except OSError:
+                raw.close()
+                raise
         else:
             raw = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
         if self.tls:

@@ -174,6 +174,16 @@ def test_requests_follow_each_other_over_tls_and_bodies_arrive_whole(guarded: Gu
         assert client.closed()
 
 
+def test_a_body_without_a_key_never_becomes_a_request(guarded: Guarded):
+    with RawClient(guarded.server) as client:
+        assert client.send(post(SYSTEMONE, get("/smuggled"))).reply().status == 401
+        assert client.send(get("/health")).reply().status == 200
+        # Two megabytes are not worth keeping the connection for.
+        answer = client.send(post(SYSTEMONE, get("/smuggled") * 50_000)).reply()
+        assert (answer.status, answer.headers["connection"]) == (401, "close")
+        assert client.closed()
+
+
 def test_a_client_that_leaves_over_tls_is_cancelled(guarded: Guarded):
     guarded.server.key = KEYS[0]
     try:

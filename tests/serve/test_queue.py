@@ -5,6 +5,7 @@ Most servers here hold their first job for ten minutes, so that nothing depends 
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -213,6 +214,15 @@ def test_a_stop_answers_all_that_wait_or_run_once_and_ends_the_process(start: Ca
         assert idle.closed()
     assert line.server.error_lines == []
     assert "Traceback" not in line.server.err
+
+
+def test_a_signal_stops_the_server_whichever_thread_receives_it(start: Callable[..., ServerProcess]):
+    server = start().ready()
+    main = server.process.pid
+    others = [int(task.name) for task in Path(f"/proc/{main}/task").iterdir() if int(task.name) != main]
+    # To the system any thread will do, and on a busy machine it does not choose the main one.
+    os.kill(max(others), signal.SIGTERM)
+    assert server.wait(30) == 0
 
 
 def refuses_connections(server: ServerProcess) -> bool:
