@@ -17,16 +17,16 @@ from typing import Any
 from layactl.bench import texts
 from layactl.core import strict_json
 from layactl.core.decision_spec import CARD_SCHEMA
+from layactl.core.json_fields import JsonObject
 from layactl.core.tokenizer import Tokenizer
-from layactl.durable import read_limited
 from layactl.engine.text_side import read_text_side
-from layactl.errors import InputError, RequestError
+from layactl.errors import InputError
 from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
+from layactl.reporting.json_lines import read_records
 from layactl.router.card import parse_card
 
 SYSTEMONE, ROUTER = "systemone", "router"
-_MAX_BYTES = 64 * 2**20
 _TICKET_TOKENS, _CARD_TOKENS, _TASK_TOKENS = 170, 100, 250
 _LONG_TOKENS = 20_000
 
@@ -59,37 +59,23 @@ def suite_sha256(requests: Iterable[SuiteRequest]) -> str:
 
 def read_suite(path: Path) -> list[SuiteRequest]:
     """`{"id", "endpoint", "group", "body"}` a line. Raises InputError naming the line and the field."""
-    requests: list[SuiteRequest] = []
-    seen: set[str] = set()
-    for number, line in enumerate(read_limited(path, _MAX_BYTES).splitlines(), start=1):
-        if not line.strip():
-            continue
+    requests: dict[str, SuiteRequest] = {}
+    for number, record in read_records(path):
         where = f"{path}, line {number}"
-        try:
-            value = strict_json.loads_strict(line)
-        except RequestError as error:
-            raise InputError(error.message, where=where) from None
-        request = _checked(value, where)
-        if request.id in seen:
+        request = _checked(record)
+        if request.id in requests:
             raise InputError(f"the id {request.id!r:.80} is there twice", where=where)
-        seen.add(request.id)
-        requests.append(request)
+        requests[request.id] = request
     if not requests:
         raise InputError("holds no request", where=str(path))
-    return requests
+    return list(requests.values())
 
 
-def _checked(value: Any, where: str) -> SuiteRequest:
-    if not isinstance(value, dict):
-        raise InputError("a request of a suite must be an object", where=where)
-    for field in ("id", "endpoint", "group"):
-        if not isinstance(value.get(field), str) or not value[field]:
-            raise InputError(f"{field} must be text", where=where)
-    if value["endpoint"] not in (SYSTEMONE, ROUTER):
-        raise InputError(f"endpoint must be {SYSTEMONE} or {ROUTER}, not {value['endpoint']!r:.40}", where=where)
-    if not isinstance(value.get("body"), dict):
-        raise InputError("body must be an object", where=where)
-    return SuiteRequest(value["id"], value["endpoint"], value["group"], value["body"])
+def _checked(record: JsonObject) -> SuiteRequest:
+    request_id, endpoint, group = (record.text(key) for key in ("id", "endpoint", "group"))
+    if endpoint not in (SYSTEMONE, ROUTER):
+        raise record.error("endpoint", f"must be {SYSTEMONE} or {ROUTER}, not {endpoint!r:.40}")
+    return SuiteRequest(request_id, endpoint, group, record.object("body").values)
 
 
 def build_suite(count: Count) -> list[SuiteRequest]:

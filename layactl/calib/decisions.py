@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from layactl.calib.gold import Gold, parse_gold
-from layactl.calib.json_lines import read_records
 from layactl.calib.split import Member, read_member
 from layactl.core import strict_json
 from layactl.core.json_fields import JsonObject
 from layactl.errors import InputError, RequestError
 from layactl.layouts.laya import LAYA
+from layactl.reporting.json_lines import read_records
 
 KIND = "decision"
 # Fields that results can be told apart by, beside what the questions themselves say.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from layactl.calib import decisions, outcomes
 from layactl.calib.decisions import LabelledDecision, read_decisions
-from layactl.calib.json_lines import read_records
 from layactl.calib.outcomes import RouterOutcomes, read_outcomes
+from layactl.reporting.json_lines import read_records
 from layactl.reporting.record_stream import file_sha256
 
 

@@ -86,7 +86,7 @@ BAD = {
     "no group": (json.dumps({"id": "a", "endpoint": "router", "body": {}}), "group"),
     "a body that is text": (json.dumps({"id": "a", "endpoint": "router", "group": "g", "body": "x"}), "body"),
     "an id twice": ("\n".join([json.dumps({"id": "a", "endpoint": "router", "group": "g", "body": {}})] * 2), "twice"),
-    "nothing": ("\n\n", "no request"),
+    "a blank line": ("\n", "blank"),
 }
 
 
