@@ -59,5 +59,8 @@ def start(gguf_for: Callable[..., Path]) -> Iterator[Callable[..., ServerProcess
         return servers[-1]
 
     yield run
+    # All of them first, and `stop` once more, which ends them at once: how they stop is tested where it matters.
+    for server in servers:
+        server.send_signal()
     for server in servers:
         server.stop()

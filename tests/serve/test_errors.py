@@ -359,18 +359,20 @@ def test_415_for_an_encoded_body(coding: str, english: ServerProcess):
 # 500, 501.
 
 
-@pytest.mark.parametrize("where", ["worker", "http"])
-def test_an_error_of_ours_is_told_to_the_log_only_and_ends_nothing(where: str, start: Callable[..., ServerProcess]):
-    server = start("--debug", "--metrics", LAYACTL_DEBUG_THROW=where).ready()
-    answers = [server.post(SYSTEMONE, systemone()) for _ in range(2)]
-    for answer in answers:
-        check_envelope(answer, 500, "INTERNAL")
-        assert answer.json()["error"]["message"] == "internal error while processing the request"
-    assert server.err.count(f"error: internal error: RuntimeError: thrown on the {where}") == 2
-    assert "Traceback" in server.err  # --debug
-    assert server.get("/health").status == 200
-    counts = server.counters()
-    assert (counts["requests"], counts["errors"], counts["answered"]) == (2, 2, 0)
+def test_an_error_of_ours_is_told_to_the_log_only_and_ends_nothing(start: Callable[..., ServerProcess]):
+    places = ("worker", "http")
+    servers = [start("--debug", "--metrics", LAYACTL_DEBUG_THROW=where) for where in places]
+    for where, server in zip(places, servers, strict=True):
+        server.ready()
+        answers = [server.post(SYSTEMONE, systemone()) for _ in range(2)]
+        for answer in answers:
+            check_envelope(answer, 500, "INTERNAL")
+            assert answer.json()["error"]["message"] == "internal error while processing the request"
+        assert server.err.count(f"error: internal error: RuntimeError: thrown on the {where}") == 2
+        assert "Traceback" in server.err  # --debug
+        assert server.get("/health").status == 200
+        counts = server.counters()
+        assert (counts["requests"], counts["errors"], counts["answered"]) == (2, 2, 0)
 
 
 def test_501_without_a_router_calibration_before_the_body_is_read(english: ServerProcess):

@@ -9,8 +9,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from .bodies import ROUTER, SYSTEMONE, systemone
 from .server_process import ServerProcess, wait_for
 
@@ -72,26 +70,22 @@ def test_a_folder_is_converted_after_listening_and_found_again(start: Callable[.
     assert answers[0] == answers[1]
 
 
-@pytest.fixture
-def broken(tmp_path: Path, gguf_for: Callable[..., Path]) -> Path:
-    path = tmp_path / "broken.gguf"
-    path.write_bytes(gguf_for().read_bytes()[:5000])
-    return path
-
-
-@pytest.mark.parametrize("kind", ["a damaged file", "a folder that is no checkpoint"])
 def test_a_load_that_fails_ends_the_process_with_one_line(
-    kind: str, start: Callable[..., ServerProcess], broken: Path, tmp_path: Path
+    start: Callable[..., ServerProcess], gguf_for: Callable[..., Path], tmp_path: Path
 ):
-    server = start(model=broken if kind == "a damaged file" else tmp_path)
-    assert server.wait() == 1
-    # It listened, and nothing of it is left.
-    assert "note: listening on http://127.0.0.1:" in server.err
-    assert "ready" not in server.err
-    assert len(server.error_lines) == 1, server.err
-    assert str(tmp_path) in server.error_lines[0]
-    assert "Traceback" not in server.err
-    assert server.out == ""
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(gguf_for().read_bytes()[:5000])
+    no_checkpoint = tmp_path / "folder"
+    no_checkpoint.mkdir()
+    for model, server in [(path, start(model=path)) for path in (broken, no_checkpoint)]:
+        assert server.wait() == 1
+        # It listened, and nothing of it is left.
+        assert "note: listening on http://127.0.0.1:" in server.err
+        assert "ready" not in server.err
+        assert len(server.error_lines) == 1, server.err
+        assert str(model) in server.error_lines[0]
+        assert "Traceback" not in server.err
+        assert server.out == ""
 
 
 def test_the_ready_line_has_address_and_model(english: ServerProcess, multilingual: ServerProcess):
