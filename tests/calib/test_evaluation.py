@@ -45,7 +45,7 @@ def mixed() -> list[Any]:
         ),
         *(
             replace(a, member=member(900 + i))
-            for i, a in enumerate(answers(rng, 5, 1.0, options=3, type="score", question="s"))
+            for i, a in enumerate(answers(rng, 19, 1.0, options=3, type="score", question="s"))
         ),
     ]
 
@@ -58,7 +58,7 @@ def evaluated(items: list[Any], **selection: Any) -> Evaluation:
 def test_every_part_of_enough_answers_is_told_apart():
     found = evaluated(mixed())
     assert [(part.name, part.answers) for part in found.parts] == [
-        ("all", 185),
+        ("all", 199),
         ("type=choice", 120),
         ("type=noul", 60),
         ("options=4", 120),
@@ -270,6 +270,12 @@ def test_routers_are_compared_candidate_by_candidate():
 )
 def test_a_condition_that_holds_or_is_not_defined_fails(text: str, failing: bool):
     assert bool(parse_requirement(text, False).failures(evaluated(mixed()), [])) is failing
+
+
+@pytest.mark.parametrize(("sign", "failing"), [(">", False), (">=", True), ("<", False), ("<=", True)])
+def test_a_condition_at_its_limit_is_read_to_the_letter(sign: str, failing: bool):
+    perfect = evaluated([answer([1, 0], 0, i) for i in range(20)])
+    assert bool(parse_requirement(f"accuracy{sign}1", False).failures(perfect, [])) is failing
 
 
 def test_a_condition_on_the_difference_looks_at_every_other_file():

@@ -84,6 +84,22 @@ def test_the_parameters_that_made_the_outcomes_are_recovered(a: float, b: float)
         assert high - low < 0.5
 
 
+def test_the_intervals_are_the_sandwich_in_the_logits_own_units():
+    items = scores(np.random.default_rng(3), 90, 0.8, -0.4, per_task=3)
+    z = 100.0 + 7.0 * np.array([item.logit for item in items], float)
+    y = np.array([item.outcome for item in items])
+    found = fit_platt(z.tolist(), y.tolist(), [i // 3 for i in range(90)])
+    hits = int(y.sum())
+    target = np.where(y == 1, (hits + 1) / (hits + 2), 1 / (90 - hits + 2))
+    x = np.stack([z, np.ones(90)], axis=1)
+    p = 1 / (1 + np.exp(-x @ [found.a, found.b]))
+    scored = ((p - target)[:, None] * x).reshape(30, 3, 2).sum(axis=1)
+    bread = np.linalg.inv((x * (p * (1 - p))[:, None]).T @ x)
+    errors = np.sqrt(np.diag(bread @ scored.T @ scored @ bread) * 30 / 29)
+    for value, error, interval in zip((found.a, found.b), errors, found.intervals or (), strict=True):
+        assert interval == pytest.approx((value - 1.959964 * error, value + 1.959964 * error), rel=1e-4)
+
+
 @pytest.mark.parametrize("draws", [50, pytest.param(1000, marks=pytest.mark.full)])
 def test_the_intervals_hold_the_true_parameters_as_often_as_they_say(draws: int):
     rng = np.random.default_rng(17)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from sklearn.metrics import f1_score, roc_auc_score
 
 from layactl.calib.bootstrap import Bootstrap, estimate
@@ -182,6 +183,14 @@ def test_the_interval_of_a_clustered_mean_holds_the_truth_as_often_as_it_says(dr
     spread = 3 * math.sqrt(0.95 * 0.05 / draws)
     assert 0.95 - spread - 0.02 <= held / draws <= 0.95 + spread
     assert apart < held - 0.1 * draws
+
+
+def test_the_interval_is_the_percentile_interval_of_scipy():
+    values = np.random.default_rng(0).gamma(1.0, 2.0, 120)
+    found = estimate({"mean": Mean(values, np.arange(120), 120)}, 120, Bootstrap(20_000))["mean"]
+    other = stats.bootstrap((values,), np.mean, n_resamples=20_000, method="percentile", rng=1).confidence_interval
+    # Two runs of 20,000 differ by a few thousandths; 90 % intervals would by a tenth.
+    assert (found.low, found.high) == pytest.approx((other.low, other.high), abs=0.02)
 
 
 def test_one_cluster_has_numbers_and_no_interval():

@@ -108,6 +108,27 @@ def test_answers_of_one_cluster_widen_the_interval():
     assert width(fit_temperature(apart)) == pytest.approx(width(fit_temperature(alone)) / math.sqrt(10), rel=0.02)
 
 
+def test_the_interval_is_the_sandwich_of_the_likelihood():
+    """1 / T plus or minus 1.96 standard errors on the scale of its logarithm, derivatives by differences."""
+    items = answers(np.random.default_rng(9), 40, 2.0, per_group=5)
+    found = fit_temperature(items)
+    beta, step, groups = 1 / found.likeliest, 1e-4, 8
+
+    def likelihood(part: list, b: float) -> float:
+        return -loss(part, 1 / b)
+
+    slopes = [
+        (likelihood(items[i : i + 5], beta + step) - likelihood(items[i : i + 5], beta - step)) / (2 * step)
+        for i in range(0, 40, 5)
+    ]
+    curvature = (
+        likelihood(items, beta + step) - 2 * likelihood(items, beta) + likelihood(items, beta - step)
+    ) / step**2
+    error = math.sqrt(groups / (groups - 1) * sum(s**2 for s in slopes)) / -curvature
+    half = 1.959964 * error / beta
+    assert found.interval == pytest.approx((math.exp(-half) / beta, math.exp(half) / beta), rel=1e-4)
+
+
 @pytest.mark.parametrize("draws", [100, pytest.param(1000, marks=pytest.mark.full)])
 def test_the_interval_holds_the_true_temperature_as_often_as_it_says(draws: int):
     rng = np.random.default_rng(42)
