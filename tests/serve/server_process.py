@@ -19,6 +19,7 @@ from typing import Any
 
 # For whatever a busy machine may make slow; nothing is expected to come near it.
 PATIENCE = 60.0
+MIB_IN_KB = 1024
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
