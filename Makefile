@@ -16,10 +16,12 @@ demo: $(VENV)/.runtime
 	  --ask 'urgency=score: How urgent? low|medium|high' --format table
 	@echo "(the demo checkpoint has random weights: it shows the tool at work, its answers mean nothing)"
 
+# WORKERS processes share the tests, whole files each.
+WORKERS ?= 2
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-# Every size the issues state: the full fuzz, soak and full-size checkpoints (gigabytes in a temporary folder).
+# The full sizes of every fuzz, soak and simulation, and full-size checkpoints (gigabytes in a temporary folder).
 test-full: $(VENV)/.test
 	$(BIN)/python -m pytest -m "full or not full"
 
