@@ -35,11 +35,11 @@ def document(page: Path) -> str:
     return run(page, "--dump-dom")
 
 
-def pixels(page: Path, *, dark: bool = False) -> list[list[tuple[int, int, int]]]:
-    """A picture of the page, 600 by 800, as rows of (red, green, blue)."""
+def pixels(page: Path, *, dark: bool = False, height: int = 800) -> list[list[tuple[int, int, int]]]:
+    """A picture of the page, 600 wide, as rows of (red, green, blue)."""
     picture = page.with_suffix(".png")
     scheme = ["--blink-settings=preferredColorScheme=0"] if dark else ["--blink-settings=preferredColorScheme=1"]
-    run(page, f"--screenshot={picture}", "--window-size=600,800", *scheme)
+    run(page, f"--screenshot={picture}", f"--window-size=600,{height}", *scheme)
     return decode_png(picture.read_bytes())
 
 

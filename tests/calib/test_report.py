@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser import document, needs_browser, pixels
 
 from layactl.calib.bootstrap import Bootstrap
 from layactl.calib.calibrator import recorded, uncalibrated
@@ -119,3 +120,16 @@ def test_the_command_writes_page_and_result_and_prints_the_tables(tmp_path: Path
     Checker((tmp_path / "r.html").read_text(encoding="utf-8"))
     again = cli("calib", "report", path, "--html", path)
     assert again.code == 2 and "is the logits itself" in again.err
+
+
+@needs_browser
+def test_the_page_is_light_or_dark_as_the_reader_wishes_and_its_plots_have_colour(tmp_path: Path):
+    page = tmp_path / "report.html"
+    page.write_text(report_page(made(decisions())), encoding="utf-8")
+    dom = document(page)
+    assert dom.count("<svg") >= 4 and dom.count('<circle class="dot') >= 10
+    light, dark = pixels(page, height=1400), pixels(page, height=1400, dark=True)
+    assert sum(light[2][2]) > 700 and sum(dark[2][2]) < 150
+    for picture in (light, dark):
+        coloured = sum(max(pixel) - min(pixel) > 60 for row in picture for pixel in row)
+        assert coloured > 200
