@@ -89,7 +89,7 @@ def _decision_operations() -> Schema:
     def schema(name: str) -> Schema:
         return {"$ref": f"#/components/schemas/{name}"}
 
-    either = {"oneOf": [schema("Questions"), schema("Router")]}
+    either = {"if": {"required": ["candidates"]}, "then": schema("Router"), "else": schema("Questions")}
     return {
         "/v1/systemone": _post("Answer typed questions about a state.", schema("Questions"), schema("Answers")),
         "/v1/router/score": _post("Score executors for a task.", schema("Router"), schema("Scores"), ("501",)),

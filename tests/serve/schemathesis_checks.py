@@ -15,6 +15,8 @@ BEYOND_A_SCHEMA = {
     # passed <= total.
     "INVALID_CARD": r"candidates\[\d+\]\.card\.checks\[\d+\]",
     "DUPLICATE_CANDIDATE_ID": r"candidates\[\d+\]\.id",
+    # Bytes of the whole.
+    "BODY_TOO_LARGE": "",
     # Integers of more than 64 bits, and how deep a document may be.
     "UNSUPPORTED_NUMBER": "",
     "MALFORMED_JSON": "",
