@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -197,7 +198,7 @@ def trickle(client: RawClient, data: bytes) -> Answer:
     return client.reply()
 
 
-@pytest.mark.parametrize("at_once", [0, 30, len(post(SYSTEMONE, GOOD)) - 40], ids=["line", "head", "body"])
+@pytest.mark.parametrize("at_once", [30, len(post(SYSTEMONE, GOOD)) - 40], ids=["head", "body"])
 def test_a_byte_at_a_time_is_too_slow(at_once: int, impatient: ServerProcess):
     data = post(SYSTEMONE, GOOD)
     with RawClient(impatient) as client:
@@ -213,11 +214,13 @@ def test_chunks_a_byte_at_a_time_are_too_slow(impatient: ServerProcess):
         assert trickle(client, b"1\r\nx\r\n" * 20).status == 408
 
 
-@pytest.mark.parametrize("sent", ["P", START, WITH_LENGTH + "{"], ids=["line", "head", "body"])
-def test_a_client_that_falls_silent_is_told(sent: str, impatient: ServerProcess):
-    with RawClient(impatient) as client:
-        assert client.send(sent).reply().status == 408
-        assert client.closed()
+def test_a_client_that_falls_silent_is_told(impatient: ServerProcess):
+    beginnings = ("P", START, WITH_LENGTH + "{")
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(impatient)).send(sent) for sent in beginnings]
+        for client in clients:
+            assert client.reply().status == 408
+            assert client.closed()
 
 
 def test_an_idle_connection_is_closed_without_a_word(impatient: ServerProcess):

@@ -69,7 +69,7 @@ def schemathesis(server: ServerProcess, folder: Path, examples: int) -> subproce
     )
 
 
-@pytest.mark.parametrize("examples", [5, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [2, pytest.param(200, marks=pytest.mark.full)])
 def test_schemathesis_finds_nothing(examples: int, english: ServerProcess, multilingual: ServerProcess, tmp_path: Path):
     """Without --debug and with it; side by side, since most of the time goes into making requests up."""
     servers = (english, multilingual)

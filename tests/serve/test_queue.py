@@ -170,7 +170,7 @@ def test_without_a_queue_the_place_of_a_cancelled_request_is_the_next_ones(start
 
 
 def test_requests_are_answered_in_the_order_they_came(start: Callable[..., ServerProcess]):
-    server = start("--queue", "3", "--metrics", "--debug", LAYACTL_DEBUG_JOB_DELAY_MS="500").ready()
+    server = start("--queue", "3", "--metrics", "--debug", LAYACTL_DEBUG_JOB_DELAY_MS="300").ready()
     order: list[int] = []
     queued: list[float] = []
 
@@ -194,7 +194,7 @@ def test_requests_are_answered_in_the_order_they_came(start: Callable[..., Serve
     assert order == [0, 1, 2, 3]
     # Each waited for those before it, and says so.
     assert queued == sorted(queued)
-    assert queued[3] > queued[0] + 1000
+    assert queued[3] > queued[0] + 600
     assert server.stop() == 0
 
 
