@@ -152,7 +152,7 @@ class LoadFile:
 def read_loads(folder: Path) -> list[LoadFile]:
     """The load runs among the JSON files of a folder. Raises InputError naming the file."""
     found = []
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else [folder]:
         try:
             record = strict_json.loads_strict(read_limited(path, _MAX_BYTES))
         except RequestError as error:

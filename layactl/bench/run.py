@@ -5,6 +5,7 @@ each that is whole after every block.
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -50,6 +51,11 @@ class Plan:
     server_starts: int = 0
     throughput_rows: int = 0
 
+    def __post_init__(self) -> None:
+        """Raises UsageError."""
+        if not 0.0 <= self.foreign_max < math.inf:
+            raise UsageError(f"must be a number of cores, not {self.foreign_max:g}", where="--foreign-max")
+
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
 
@@ -82,7 +88,8 @@ def measure(
     """
     labels = [config.label for config in configs]
     if len(set(labels)) < len(labels):
-        raise UsageError("two configurations have one name", where=", ".join(labels))
+        names = ", ".join(sorted({label for label in labels if labels.count(label) > 1}))
+        raise UsageError(f"two configurations have one name: {names}", hint="give the model files different names")
     paths = [folder / f"{label}.json" for label in labels]
     for path in paths:
         if path.exists():

@@ -115,6 +115,7 @@ def bench_command(
     from layactl.bench.run import measure
     from layactl.bench.suite import quick_suite
     from layactl.cli.bench_live import live
+    from layactl.durable import check_target
     from layactl.engine.threads import command_threads
 
     chosen, notes = command_threads(None)
@@ -134,8 +135,13 @@ def bench_command(
     if quick:
         requests = quick_suite(requests)
         steps = replace(steps, repeat=min(repeat, 3), cycles=1, idle_ms=0, server_starts=min(server_starts, 1))
+    for target in (markdown, html):
+        if target is not None:
+            check_target(target)
     with peers(peer or (), peer_model or choice.models[0][0], choice.threads[0]) as others:
         configs = [*choice.configs(), *others]
+        if ref is not None and ref not in [config.label for config in configs]:
+            raise UsageError(f"no configuration is called {ref!r:.80}", where="--ref")
         with live([config.label for config in configs], steps, quiet=quiet) as progress:
             for path in measure(configs, requests, steps, out, progress):
                 note(f"written: {path}", quiet)
@@ -227,9 +233,11 @@ def load_command(
     if suite is None and model is None:
         raise UsageError("--server needs a suite, -f SUITE.jsonl", hint="layactl bench suite -m MODEL -o SUITE.jsonl")
     path = ModelChoice(model, quiet=quiet).resolve().file.path if model else None
-    chosen = [one for one in _suite(suite, path or Path(), None) if one.id == request]
+    requests = _suite(suite, path or Path(), None)
+    chosen = [one for one in requests if one.id == request]
     if not chosen:
-        raise UsageError(f"the suite has no request {request!r:.80}", where="--request")
+        known = ", ".join(one.id for one in requests[:20])
+        raise UsageError(f"the suite has no request {request!r:.80}", where="--request", hint=f"it has {known}")
     target = LoadTarget(path, server, api_key, threads, kernels)
     result = run_load(target, chosen[0], rates, time, seed, fixed, tell=lambda text: note(text, quiet))
     print_tables([load_table([cell.to_json() for cell in result.cells])])

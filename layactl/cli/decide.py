@@ -193,9 +193,13 @@ class _Server:
         from layactl.client.http_client import ServerClient
         from layactl.decide.remote import RemoteAnswering
 
-        with ServerClient(self.url, api_key=self.api_key) as client:
+        # A server takes several keys by commas; a variable that both read may hold more than one.
+        key = self.api_key.split(",")[0].strip() if self.api_key else None
+        with ServerClient(self.url, api_key=key, tell=lambda text: note(text, self.quiet)) as client:
             remote = RemoteAnswering(client, debug=self.debug)
-            yield remote, lambda: {"path": self.url, "name": remote.props.get("model_alias")}
+            decision = remote.props["decision"]
+            name, sha256 = remote.props.get("model_alias"), decision.get("model_sha256")
+            yield remote, lambda: {"path": self.url, "name": name, "sha256": sha256}
 
 
 def _gate(text: str | None) -> ActGate | None:

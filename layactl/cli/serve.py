@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -24,9 +25,25 @@ _LISTEN, _ACCESS, _LIMITS, _ENGINE, _LOGS = "Listening", "Who may call", "Limits
 
 def _option(panel: str | None, *names: str, help: str, **more: Any) -> Any:
     """An option that its environment variable may give: --max-items is LAYACTL_MAX_ITEMS."""
-    long_name = next(name for name in names if name.startswith("--")).split("/")[0]
-    variable = "LAYACTL_" + long_name.removeprefix("--").upper().replace("-", "_")
+    variable = _variable(next(name for name in names if name.startswith("--")))
     return typer.Option(*names, help=help, rich_help_panel=panel, envvar=variable, show_envvar=True, **more)
+
+
+def _variable(name: str) -> str:
+    return "LAYACTL_" + name.split("/")[0].removeprefix("--").upper().replace("-", "_")
+
+
+def _listed(panel: str, name: str, *, metavar: str, help: str) -> Any:
+    """An option that may be repeated. Its variable is read by `_given`: typer would split it at spaces, and take an
+    empty one for none.
+    """
+    return typer.Option(name, metavar=metavar, help=f"{help} \\[env var: {_variable(name)}]", rich_help_panel=panel)
+
+
+def _given(values: list[str] | None, name: str) -> list[str]:
+    """The option's values, else the one of its variable, also where that is empty."""
+    variable = _variable(name)
+    return list(values) if values else [os.environ[variable]] if variable in os.environ else []
 
 
 _MODEL = _option(None, "-m", "--model", metavar="MODEL", help="A GGUF file, or a checkpoint folder (converted once).")
@@ -36,9 +53,9 @@ _PORT = _option(_LISTEN, "--port", metavar="N", min=0, max=65535, help="Port; 0 
 _SOCKET = _option(_LISTEN, "--socket", metavar="PATH", help="A Unix socket instead of host and port.")
 _CERTIFICATE = _option(_LISTEN, "--ssl-cert-file", metavar="F", help="TLS: the certificate chain, PEM.")
 _CERTIFICATE_KEY = _option(_LISTEN, "--ssl-key-file", metavar="F", help="TLS: its private key, PEM.")
-_API_KEY = _option(_ACCESS, "--api-key", metavar="K", help="A key that is accepted; repeatable, several by commas.")
+_API_KEY = _listed(_ACCESS, "--api-key", metavar="K", help="A key that is accepted; repeatable, several by commas.")
 _API_KEY_FILE = _option(_ACCESS, "--api-key-file", metavar="F", help="Keys that are accepted, one a line.")
-_CORS = _option(_ACCESS, "--cors-origin", metavar="ORIGIN", help="Whose pages may call, * for all; repeatable.")
+_CORS = _listed(_ACCESS, "--cors-origin", metavar="ORIGIN", help="Whose pages may call, * for all; repeatable.")
 _QUEUE = _option(_LIMITS, "--queue", metavar="N", min=0, max=10_000, help="Requests that may wait while one runs.")
 _ITEMS = _option(_LIMITS, "--max-items", metavar="N", min=1, max=10_000, help="Questions, or candidates, of a request.")
 _TIMEOUT = _option(
@@ -99,18 +116,18 @@ def serve_command(
     """
     from layactl.serve.access_log import access_log as open_access_log
     from layactl.serve.lifecycle import serve
-    from layactl.serve.settings import DebugHooks, Settings, api_keys, tls_context
+    from layactl.serve.settings import DebugHooks, Settings, api_keys, cors_origins, tls_context
 
     settings = Settings(
         model_path=str(model),
         host=host,
         port=port,
         socket=socket,
-        keys=api_keys(api_key or (), api_key_file),
+        keys=api_keys(_given(api_key, "--api-key"), api_key_file),
         queue=queue,
         max_items=max_items,
         timeout=timeout,
-        cors_origins=frozenset(cors_origin or ()),
+        cors_origins=cors_origins(_given(cors_origin, "--cors-origin")),
         metrics=metrics,
         debug=debug,
         allow_uncalibrated=allow_uncalibrated,
@@ -139,7 +156,8 @@ def serve_command(
         if debug:
             traceback.print_exception(error, file=sys.stderr)
 
-    serve(settings, _loader(choice, allow_uncalibrated), tell=tell, log=log, log_access=open_access_log(access_log))
+    log_access = open_access_log(access_log, note)
+    serve(settings, _loader(choice, allow_uncalibrated), tell=tell, log=log, log_access=log_access)
 
 
 def _loader(choice: ModelChoice, allow_uncalibrated: bool) -> Callable[[Callable[[], None]], Served]:
@@ -151,7 +169,8 @@ def _loader(choice: ModelChoice, allow_uncalibrated: bool) -> Callable[[Callable
         resolved = choice.resolve(check)
         check()
         model = choice.load(resolved)
-        served = Served(model, Router(model, allow_uncalibrated=allow_uncalibrated), set_threads(None), resolved.cached)
+        router, threads = Router(model, allow_uncalibrated=allow_uncalibrated), set_threads(None)
+        served = Served(model, router, threads, resolved.file.path, resolved.cached)
         # Probed now, and not while the first client waits.
         _ = served.router.state_split
         return served

@@ -6,6 +6,7 @@ import http.client
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -35,12 +36,21 @@ class ServerClient:
     """Calls one server; use it in a `with` block, from one thread.
 
     url: http://HOST:PORT, https://HOST:PORT or unix:PATH, with a path in front of the routes where a proxy has put one;
-    timeout: seconds for an answer; patience: seconds for a server that is overloaded or still loads.
+    timeout: seconds for an answer; patience: seconds for a server that is overloaded or still loads; tell: told when it
+    has to be waited for.
     """
 
-    def __init__(self, url: str, *, api_key: str | None = None, timeout: float = 600.0, patience: float = 60.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout: float = 600.0,
+        patience: float = 60.0,
+        tell: Callable[[str], None] = lambda message: None,
+    ) -> None:
         self.url = url
-        self._timeout, self._patience = timeout, patience
+        self._timeout, self._patience, self._tell = timeout, patience, tell
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if api_key:
             if not api_key.isascii() or not api_key.isprintable():
@@ -91,6 +101,7 @@ class ServerClient:
 
     def _call(self, method: str, route: str, data: bytes | None) -> dict[str, Any]:
         until = time.monotonic() + self._patience
+        told = False
         while True:
             status, headers, body = self._exchange(method, route, data)
             if status == 200:
@@ -99,6 +110,9 @@ class ServerClient:
             waits = error.reason in ("OVERLOADED", "LOADING") and time.monotonic() < until
             if not waits:
                 raise error
+            if not told:
+                told = True
+                self._tell(f"{error.reason}: asking again, for up to {self._patience:g} s ({self.url})")
             wait = headers.get("retry-after") or ""
             time.sleep(min(float(wait) if wait.isdecimal() and len(wait) < 4 else 1.0, self._patience))
 
@@ -161,7 +175,9 @@ class ServerClient:
 
     def _unreachable(self, error: Exception) -> ServerError:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return ServerError(f"cannot be reached: {reason}", where=self.url, hint="layactl serve -m MODEL starts one")
+        absent = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
+        hint = "layactl serve -m MODEL starts one" if absent else None
+        return ServerError(f"cannot be reached: {reason}", where=self.url, hint=hint)
 
     def _problem(self, message: str) -> ServerError:
         return ServerError(message, where=self.url)

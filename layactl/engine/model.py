@@ -153,10 +153,13 @@ class Model:
         return respond(self, request, debug=debug)
 
     def warm_up(self) -> None:
-        """One short forward pass: the first request finds threads, weights and code in place. It changes no result."""
+        """One short forward pass: the first request finds threads, weights and code in place. It changes no result.
+
+        Raises NumericError where the output is not finite: no answer of such a model would be one.
+        """
         question = {"type": "noul", "instructions": "Ready?"}
-        with suppress(RequestError, NumericError):  # a model that cannot answer says so to the first request
-            self.decide("warm-up " * 24, {"ready": question})
+        with suppress(RequestError):  # of a model whose limits no question fits: it says so to every request
+            self.decide("warm-up " * 24, {"warm-up": question})
 
     def memory(self) -> dict[str, int]:
         """Where the weights are, in bytes: `packed` and `loaded` in memory, `mapped` in the file, of which only the

@@ -17,10 +17,16 @@ class TextTable:
 
     def markdown(self) -> str:
         """A heading, the table, and the note under it."""
-        lines = [f"## {self.title}", "", _row(self.columns), _row(["---", *["---:"] * (len(self.columns) - 1)])]
+        lines = [f"## {_plain(self.title)}", "", _row(self.columns), _row(["---", *["---:"] * (len(self.columns) - 1)])]
         lines += [_row(row) for row in self.rows]
         return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return "| " + " | ".join(map(_plain, cells)) + " |"
+
+
+def _plain(text: str) -> str:
+    """A text that is neither markup nor anything a terminal would act on."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return shown.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,8 +12,10 @@ from layactl.core import strict_json
 from layactl.errors import OutputError
 
 
-def access_log(target: str | None) -> Callable[[dict[str, Any]], None]:
+def access_log(target: str | None, tell: Callable[[str], None]) -> Callable[[dict[str, Any]], None]:
     """target: a file, "-" for standard output, None for no log. Neither bodies nor keys are ever in it.
+
+    tell: told once when it can no longer be written.
 
     Raises OutputError where the file cannot be appended to.
     """
@@ -28,10 +29,21 @@ def access_log(target: str | None) -> Callable[[dict[str, Any]], None]:
         except OSError as error:
             raise OutputError(f"cannot be written: {error.strerror}", where=target) from None
 
+    told = False
+
     def write(entry: dict[str, Any]) -> None:
+        nonlocal told
         record = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}
-        # One write, so that lines of several threads or processes never mix. A full disk must not stop the answers.
-        with suppress(OSError):
-            os.write(descriptor, strict_json.dumps(record).encode("utf-8", "backslashreplace") + b"\n")
+        line = strict_json.dumps(record).encode("utf-8", "backslashreplace") + b"\n"
+        try:
+            # One write, so that lines of several threads or processes never mix.
+            written = os.write(descriptor, line)
+            while written < len(line):
+                written += os.write(descriptor, line[written:])
+        except OSError as error:
+            # A full disk must not stop the answers.
+            if not told:
+                told = True
+                tell(f"the access log cannot be written: {error.strerror}")
 
     return write

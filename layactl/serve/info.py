@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import layactl
@@ -13,6 +15,7 @@ from layactl.core.decision_spec import CARD_RENDERER, CARD_SCHEMA, PLANS, SEQUEN
 from layactl.durable import readable_name
 from layactl.engine.model import Model
 from layactl.engine.request import MAX_BODY_BYTES
+from layactl.reporting.record_stream import file_sha256
 from layactl.router.card import MAX_CARD_STRING_BYTES, MAX_CHECKS
 from layactl.router.score import Router
 from layactl.serve.settings import Settings
@@ -20,15 +23,21 @@ from layactl.serve.settings import Settings
 API_VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Served:
-    """A model that is ready to answer. threads: of its forward pass; cached: set where a folder was given."""
+    """A model that is ready to answer. file: its GGUF; threads: of its forward pass; cached: set for a folder."""
 
     model: Model
     router: Router
     threads: int
+    file: Path
     cached: CachedModel | None = None
     since: float = field(default_factory=time.time)
+
+    @cached_property
+    def file_sha256(self) -> str:
+        """Of the model's file, read when somebody first asks."""
+        return file_sha256(self.file)
 
 
 def health(served: Served) -> dict[str, Any]:
@@ -93,6 +102,7 @@ def props(served: Served, settings: Settings, endpoints: list[str], waiting: int
             "model_id": spec.model_id,
             "model_version": spec.model_version,
             "source_sha256": model.source_sha256,
+            "model_sha256": served.file_sha256,
             "spec_version": SPEC_VERSION,
             "spec_sha256": spec.sha256,
             "spec_source": spec.source,

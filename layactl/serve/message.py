@@ -88,7 +88,7 @@ def read_head(stream: IO[bytes]) -> Head | None:
         return None
     request = _REQUEST_LINE.fullmatch(line)
     if request is None:
-        raise bad_message(f"a request starts with `METHOD TARGET HTTP/1.1`, not {line.strip()!r:.60}")
+        raise bad_message(f"a request starts with `METHOD TARGET HTTP/1.1`, not {_shown(line)}")
     method, target, version = (part.decode("latin-1") for part in request.groups())
     headers = Message()
     left = _MAX_HEAD_BYTES - len(line)
@@ -105,10 +105,15 @@ def read_head(stream: IO[bytes]) -> Head | None:
     return Head(method, target, version, headers)
 
 
+def _shown(line: bytes) -> str:
+    text = line.removesuffix(b"\n").removesuffix(b"\r").decode("latin-1")
+    return f"{text!r:.60}"
+
+
 def _field(line: bytes) -> tuple[str, str]:
     field = _FIELD.fullmatch(line)
     if field is None:
-        raise bad_message(f"a header line is `Name: value`, not {line.strip()!r:.60}")
+        raise bad_message(f"a header line is `Name: value`, not {_shown(line)}")
     name, value = (part.decode("latin-1") for part in field.groups())
     return name, value.strip(" \t")
 
@@ -199,7 +204,7 @@ def _read_chunks(stream: IO[bytes]) -> bytes:
             raise ConnectionResetError("the client left in the middle of its body")
         size = _CHUNK_SIZE.fullmatch(line)
         if size is None:
-            raise bad_message(f"a chunk starts with its size in hexadecimal, not {line.strip()!r:.60}")
+            raise bad_message(f"a chunk starts with its size in hexadecimal, not {_shown(line)}")
         count = int(size[1], 16)
         if len(body) + count > MAX_BODY_BYTES or framed > _MAX_CHUNKED_BYTES:
             raise body_too_large()

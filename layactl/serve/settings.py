@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,19 @@ def _lines(file: Path) -> list[str]:
     return [line for line in lines if not line.lstrip().startswith("#")]
 
 
+_ORIGIN = re.compile(r"https?://[^/\s,?#]+")
+
+
+def cors_origins(given: Sequence[str]) -> frozenset[str]:
+    """The origins of --cors-origin, several separated by commas. Raises UsageError for what no browser sends."""
+    origins = {text.strip() for value in given for text in value.split(",")} - {""}
+    for origin in origins - {"*", "null"}:
+        if not _ORIGIN.fullmatch(origin):
+            hint = "such as https://app.example, without a path"
+            raise UsageError(f"{origin!r:.80} is no origin", where="--cors-origin", hint=hint)
+    return frozenset(origins)
+
+
 def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     """TLS by a certificate chain and its private key, both PEM; None where neither is given.
 
@@ -119,5 +133,9 @@ def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | 
         made.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, OSError) as error:
         reason = getattr(error, "reason", None) or error.strerror or error
-        raise InputError(f"the certificate and key cannot be used: {reason}", where=f"{certificate}, {key}") from None
+        raise InputError(
+            f"the certificate and key cannot be used: {reason}",
+            where=f"{certificate}, {key}",
+            hint="both are PEM, the key belongs to the certificate and has no passphrase",
+        ) from None
     return made

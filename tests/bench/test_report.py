@@ -15,6 +15,7 @@ from layactl.bench.kpi import quantile, ratio, read_measurements
 from layactl.bench.parity_cover import read_gates, refusal
 from layactl.bench.report import build_report
 from layactl.errors import InputError, UsageError
+from layactl.reporting.text_table import TextTable
 
 from .recorded import ENGINE, REFERENCE, block, gate_report, write_result
 
@@ -147,6 +148,18 @@ def test_the_first_request_after_a_pause_is_told_against_the_usual_one(tmp_path:
     write_result(tmp_path, "x", [block(10.0, after_idle={"a": 15.0, "b": 15.0, "r": None})])
     text = text_of(tmp_path, None, allow_ungated=True)
     assert "| systemone 1q | 1.50x |" in text.partition("idle pause")[2]
+
+
+def test_markdown_holds_no_markup_and_no_control_characters_of_a_name():
+    table = TextTable("t <i>", ["a|b", "\x1b[31m"], [["<script>", "\u202e"]])
+    text = table.markdown()
+    assert "<" not in text.replace("&lt;", "") and "\x1b" not in text and "\u202e" not in text
+    assert "a\\|b" in text
+
+
+def test_one_result_file_is_read_as_a_folder_of_it_is(tmp_path: Path):
+    path = write_result(tmp_path, "x", [block(10.0)])
+    assert [one.label for one in read_measurements(path)] == ["x"]
 
 
 BROKEN = {

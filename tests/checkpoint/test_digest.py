@@ -55,6 +55,8 @@ def test_a_file_that_ends_early_is_an_error(descriptor: int):
 
 def test_cancelling_leaves_no_process(descriptor: int):
     digests = RangeDigests([FileRange(descriptor, 0, len(DATA))])
+    assert digests._child is not None
     digests.cancel()
+    # Waited for: the system knows it no more.
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(digests._child.pid, os.WNOHANG)

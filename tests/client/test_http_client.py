@@ -97,6 +97,24 @@ def test_a_server_that_asks_for_patience_is_asked_again(reason: str):
     assert len(sent) == 3
 
 
+def test_waiting_is_said_once():
+    told: list[str] = []
+    answer = (200, {}, b'{"answers": {}}')
+    with replying(OVERLOADED, OVERLOADED, answer) as (url, _), ServerClient(url, tell=told.append) as client:
+        client.post(SYSTEMONE, BODY)
+    assert len(told) == 1 and "OVERLOADED" in told[0]
+
+
+def test_only_where_nobody_listens_is_a_server_to_be_started():
+    half = NO_ANSWERS["half a reply"][0]
+    with replying(half) as (url, _), ServerClient(url) as client, pytest.raises(ServerError) as caught:
+        client.post(SYSTEMONE, BODY)
+    assert caught.value.hint is None
+    with ServerClient("http://127.0.0.1:9") as client, pytest.raises(ServerError) as caught:
+        client.post(SYSTEMONE, BODY)
+    assert caught.value.hint == "layactl serve -m MODEL starts one"
+
+
 def test_patience_ends():
     refused = pytest.raises(RequestError, match="too many")
     with replying(OVERLOADED) as (url, _), ServerClient(url, patience=0.0) as client, refused:

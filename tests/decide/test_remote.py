@@ -84,6 +84,17 @@ def test_a_run_goes_on_where_it_stopped_and_only_on_the_same_server(
     assert "model" in other.err or "runtime" in other.err
 
 
+def test_a_run_is_not_continued_with_another_model_of_the_same_name(cli, gguf_for, tmp_path: Path):
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(line) for line in LINES) + "\n")
+    for n, outtype in enumerate(("f32", "f16")):
+        with spawned_server(gguf_for("tiny-english", outtype), ["--alias", "model"]) as server:
+            resume = ("--resume",) if n else ()
+            done = cli("decide", "-q", "--jsonl", source, "-o", out, *ASK, "--server", server.url, *resume)
+        assert done.code == (2 if n else 3)
+    assert "model" in done.error_lines[0]
+
+
 def test_a_server_that_goes_away_ends_the_run_and_refuses_no_line(cli, gguf_for, tmp_path: Path):
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text(json.dumps(LINES[0]) + "\n")

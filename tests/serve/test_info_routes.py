@@ -69,6 +69,7 @@ def test_props_of_a_file_as_it_is(english: ServerProcess, gguf_for: Callable[...
         "model_id": "tiny-english-f32",
         "model_version": model.spec.model_version,
         "source_sha256": model.source_sha256,
+        "model_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "spec_version": 1,
         "spec_sha256": hashlib.sha256(model.spec.text.encode()).hexdigest(),
         "spec_source": "default",
