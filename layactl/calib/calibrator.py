@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from layactl.calib.decisions import KIND as DECISION
+from layactl.calib.fit_file import FitFile, read_fit
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
 from layactl.calib.outcomes import KIND as ROUTER
 from layactl.core import strict_json
 from layactl.core.calibration import UNCALIBRATED_VERSION, Calibration, platt
 from layactl.core.decision_spec import DecisionSpec
-from layactl.core.json_fields import JsonObject
 from layactl.core.spec_parser import parse_spec
-from layactl.durable import read_limited
 from layactl.engine.spec_source import read_spec_text
-from layactl.errors import InputError, RequestError, SpecError
+from layactl.errors import InputError, SpecError
 from layactl.layouts.laya import LAYA
 
-FIT_FORMAT = "layactl.calib-fit/1"
-_MAX_FIT_BYTES = 64 * 2**20
 _PLAIN_SIGMOID = (1.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Calibrator:
     """source: "recorded" (as the engine applied it), "none", or the file it comes from; version: what answers call it;
-    temperature: of an answer; platt: (a, b) of the router.
+    temperature: of an answer; platt: (a, b) of the router; fitted_on: fingerprints of the records it was fitted on,
+    where it says so.
     """
 
     source: str
     version: str
     temperature: Callable[[LabelledAnswer], float]
     platt: tuple[float, float]
+    fitted_on: frozenset[str] = frozenset()
 
     def probability(self, score: LabelledScore) -> float:
         """p_success as the router prints it."""
@@ -46,8 +45,11 @@ class Calibrator:
 
 
 def recorded(logits: LogitsFile) -> Calibrator:
-    """What the engine did when the logits were collected; T = 1 and sigmoid(z) where the file does not say."""
-    engine = next((engine for engine in logits.engines if engine), {})
+    """What the engine did when the logits were collected; T = 1 and sigmoid(z) where the file does not say.
+
+    Raises InputError for logits of more than one engine, which have no one calibration.
+    """
+    engine = logits.one_engine() or {}
     version = engine.get("calibration")
     pair = engine.get("router_calibration")
     sound = isinstance(pair, list) and len(pair) == 2 and all(isinstance(value, (int, float)) for value in pair)
@@ -83,21 +85,13 @@ def from_spec(path: Path, logits: LogitsFile) -> Calibrator:
 
 def from_fit(path: Path, logits: LogitsFile) -> Calibrator:
     """The calibration of a FIT.json that `calib fit` wrote. Raises InputError, SpecError."""
-    try:
-        value = strict_json.loads_strict(read_limited(path, _MAX_FIT_BYTES))
-    except RequestError as error:
-        raise InputError(error.message, where=str(path)) from None
-    fields = JsonObject(value if isinstance(value, dict) else {}, str(path), InputError)
-    if fields.get("format") != FIT_FORMAT:
-        raise InputError(f"is no fit: its format is {fields.get('format')!r:.60}", where=str(path))
-    kind = fields.text("kind")
-    if kind != logits.kind:
-        raise InputError(f"fits {kind:.20} logits, but {logits.path} holds {logits.kind} logits", where=str(path))
-    _same_engine(fields, logits)
-    block = fields.object("calibration").values
-    inner: dict[str, Any] = {"router": {"calibration": block}} if kind == ROUTER else {"calibration": block}
+    fit = read_fit(path)
+    if fit.kind != logits.kind:
+        raise InputError(f"fits {fit.kind:.20} logits, but {logits.path} holds {logits.kind} logits", where=str(path))
+    _same_engine(fit, logits)
+    inner: dict[str, Any] = {"router": {"calibration": fit.block}} if fit.kind == ROUTER else {"calibration": fit.block}
     spec = parse(strict_json.dumps({"spec_version": 1, "layout": LAYA.name} | inner), str(path))
-    return _of_spec(spec, str(path), kind)
+    return replace(_of_spec(spec, str(path), fit.kind), fitted_on=fit.split.records)
 
 
 def parse(text: str, where: str) -> DecisionSpec:
@@ -123,12 +117,11 @@ def _of_spec(spec: DecisionSpec, where: str, kind: str) -> Calibrator:
     )
 
 
-def _same_engine(fit: JsonObject, logits: LogitsFile) -> None:
+def _same_engine(fit: FitFile, logits: LogitsFile) -> None:
     """A fit goes with the engine its logits came from. Raises InputError."""
-    engine = fit.get("engine")
-    if any(other != engine for other in logits.engines):
+    if any(other != fit.engine for other in logits.engines):
         raise InputError(
             f"was fitted on logits of another engine than those of {logits.path}",
-            where=fit.where,
+            where=str(fit.path),
             hint="a calibration holds for the one model, spec, plan and kernels that its logits come from",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,11 +10,12 @@ from layactl import __version__
 from layactl.calib.bootstrap import Bootstrap, Estimate, estimate
 from layactl.calib.calibrator import Calibrator
 from layactl.calib.curves import Confusion, ReliabilityBin, RiskCoverage, confusions, reliability, risk_coverage
+from layactl.calib.fit_file import seen_by_fit
 from layactl.calib.judged import Judged, judge_answers, judge_scores, statistics_of
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
 from layactl.calib.outcomes import KIND as ROUTER
 from layactl.calib.slices import answer_slices, score_slices
-from layactl.calib.split import SPLITS
+from layactl.calib.split import EVAL, SPLITS
 from layactl.errors import InputError, UsageError
 from layactl.reporting.act_gate import ActGate
 
@@ -63,14 +64,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """gated: whether answers are held back; parts: "all" first; reliability: of all answers and of each type;
-    confusions: of decisions.
+    """gated: whether answers are held back; in_sample: answers of records that the calibration was fitted on; parts:
+    "all" first; reliability: of all answers and of each type; confusions: of decisions.
     """
 
     logits: LogitsFile
     calibrator: Calibrator
     split: str
     gated: bool
+    in_sample: int
     parts: Sequence[Part]
     reliability: Mapping[str, Sequence[ReliabilityBin]]
     risk_coverage: RiskCoverage
@@ -91,6 +93,7 @@ class Evaluation:
             "calibration": self.calibrator.to_json(),
             "split": self.split,
             "gated": self.gated,
+            "in_sample": self.in_sample,
             "bootstrap": self.bootstrap.to_json(self.parts[0].clusters),
             "definitions": DEFINITIONS[found.kind],
             "slices": [part.to_json() for part in self.parts],
@@ -114,6 +117,10 @@ class Selection:
 
     def scores(self, logits: LogitsFile) -> list[LabelledScore]:
         return [score for score in logits.scores if self.split in (ALL, score.split)]
+
+    def in_sample(self, items: Iterable[LabelledAnswer | LabelledScore]) -> int:
+        """How many of these answers are of records that the calibration was fitted on."""
+        return seen_by_fit(items, self.calibrator.fitted_on)
 
     def judge_answers(self, answers: Sequence[LabelledAnswer]) -> Judged:
         return judge_answers(answers, self.calibrator.temperature, digits=self.digits, acts=self._acts)
@@ -148,6 +155,7 @@ def evaluate(logits: LogitsFile, selection: Selection, bootstrap: Bootstrap) -> 
             selection.calibrator,
             selection.split,
             selection.gate is not None,
+            selection.in_sample(scores),
             parts,
             bins,
             risk_coverage(whole.ranked, whole.event),
@@ -166,6 +174,7 @@ def evaluate(logits: LogitsFile, selection: Selection, bootstrap: Bootstrap) -> 
         selection.calibrator,
         selection.split,
         selection.gate is not None,
+        selection.in_sample(answers),
         parts,
         bins,
         risk_coverage(whole.confidence, whole.correct),
@@ -175,13 +184,34 @@ def evaluate(logits: LogitsFile, selection: Selection, bootstrap: Bootstrap) -> 
 
 
 def check_selection(logits: LogitsFile, selection: Selection) -> None:
-    """Raises InputError where the split holds no answers, UsageError for a split or gate that does not go with them."""
+    """What is judged is there, and the gate and the calibration may judge it.
+
+    Raises InputError where the split holds no answers, or where the eval split holds some that were fitted on;
+    UsageError for a split or a gate that does not go with the answers.
+    """
     if selection.split not in (ALL, *SPLITS):
         raise UsageError(f"must be fit, eval or all, not {selection.split:.40}", where="--split")
-    if selection.gate is not None and selection.gate.kind not in (None, logits.kind):
-        raise UsageError(f"is a gate for {selection.gate.kind} confidences", where="--min-confidence")
-    if not selection.answers(logits) and not selection.scores(logits):
+    if selection.gate is not None:
+        if selection.gate.kind not in (None, logits.kind):
+            raise UsageError(f"is a gate for {selection.gate.kind} confidences", where="--min-confidence")
+        selection.gate.check_model(*model_of(logits, selection.calibrator), "--min-confidence")
+    items: list[LabelledAnswer | LabelledScore] = [*selection.answers(logits), *selection.scores(logits)]
+    if not items:
         raise InputError(f"the {selection.split} split holds no answers", where=str(logits.path))
+    if selection.split == EVAL and (seen := selection.in_sample(items)):
+        raise InputError(
+            f"the eval split holds {seen:,} answers of records that {selection.calibrator.source} was fitted on",
+            where=str(logits.path),
+            hint="without --heldout-frac and --resplit the split is that of the fit; --split all judges IN SAMPLE",
+        )
+
+
+def model_of(logits: LogitsFile, calibrator: Calibrator) -> tuple[str, str | None]:
+    """What certificates hold for: the calibration by name (a router's by its parameters), and the checkpoint."""
+    sources = {source if isinstance(source := (e or {}).get("source_sha256"), str) else None for e in logits.engines}
+    a, b = calibrator.platt
+    version = f"platt:{a!r},{b!r}" if logits.kind == ROUTER else calibrator.version
+    return version, sources.pop() if len(sources) == 1 else None
 
 
 def _part(name: str, judged: Judged, bootstrap: Bootstrap) -> Part:

@@ -8,7 +8,8 @@ from typing import Any
 
 from layactl import __version__
 from layactl.calib.bootstrap import Bootstrap, Estimate, estimate
-from layactl.calib.calibrator import FIT_FORMAT, Calibrator
+from layactl.calib.calibrator import Calibrator
+from layactl.calib.fit_file import FIT_FORMAT, fitted_split
 from layactl.calib.judged import Judged, judge_answers, judge_scores, statistics_of
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
 from layactl.calib.outcomes import KIND as ROUTER
@@ -92,6 +93,7 @@ class Fit:
             "kind": found.kind,
             "logits": {"sha256": found.sha256, "records": found.records, "refused": found.refused},
             "engine": found.one_engine(),
+            "split": fitted_split(found).to_json(),
             "calibration": self.block,
             "before": self.before.to_json(),
             "platt" if self.platt else "cells": fitted,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,7 +43,9 @@ class LabelledAnswer:
 
 @dataclass(frozen=True)
 class LabelledScore:
-    """One candidate of one task. logit: raw, None where the file has none; outcome: 1 where it met the criterion."""
+    """One candidate of one task. logit: raw, None where the file has none; outcome: 1 where it met the criterion;
+    split: "fit" or "eval"; state: a hash of the task and its criterion.
+    """
 
     member: Member
     candidate: str
@@ -50,6 +53,7 @@ class LabelledScore:
     outcome: int
     logit: float | None
     split: str = ""
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ class LogitsFile:
     """answers of a file of decisions, scores of a file of router outcomes: the other is empty.
 
     records, refused: how many lines, and how many of them only say that the request was refused;
-    engines: the distinct engine blocks of the records, None for records without one.
+    engines: the distinct engine blocks of the records, None for records without one;
+    heldout, stated_splits: how the splits were told apart, as `read_logits` takes them.
     """
 
     path: Path
@@ -68,6 +73,8 @@ class LogitsFile:
     records: int
     refused: int
     engines: list[dict[str, Any] | None]
+    heldout: float = HELDOUT_FRACTION
+    stated_splits: bool = True
 
     def one_engine(self) -> dict[str, Any] | None:
         """The engine all logits come from, None where the file names none. Raises InputError for more than one."""
@@ -87,8 +94,11 @@ class LogitsFile:
             )
 
     def shared_states(self) -> int:
-        """How many states stand in both splits under different groups, which lets a fit see what it is judged by."""
-        sides = [{a.state for a in self.answers if a.split == split and a.state} for split in ("fit", "eval")]
+        """How many states (of a router: tasks with their criteria) stand in both splits under different groups, which
+        lets a fit see what it is judged by.
+        """
+        items: list[LabelledAnswer | LabelledScore] = [*self.answers, *self.scores]
+        sides = [{item.state for item in items if item.split == split and item.state} for split in ("fit", "eval")]
         return len(sides[0] & sides[1])
 
 
@@ -135,6 +145,8 @@ def read_logits(path: Path, *, heldout: float = HELDOUT_FRACTION, stated_splits:
         lines.records,
         lines.refused,
         list(lines.engines.values()),
+        heldout,
+        stated_splits,
     )
 
 
@@ -155,7 +167,10 @@ def _read_scores(fields: JsonObject, seen: dict[str, str], lines: _Lines) -> Non
     lines.members.append(record.member)
     if record.candidates[0].logit is not None:
         _engine(fields, lines)
-    lines.scores += [LabelledScore(record.member, c.candidate, c.card, c.outcome, c.logit) for c in record.candidates]
+    state = hashlib.sha256(strict_json.dumps([record.task, record.criterion]).encode("utf-8")).hexdigest()
+    lines.scores += [
+        LabelledScore(record.member, c.candidate, c.card, c.outcome, c.logit, state=state) for c in record.candidates
+    ]
 
 
 def _read_answers(fields: JsonObject, seen: dict[str, str], lines: _Lines) -> None:

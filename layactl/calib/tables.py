@@ -49,6 +49,8 @@ def evaluation_tables(evaluation: Evaluation) -> list[TextTable]:
         f"{evaluation.logits.path.name}, {evaluation.split} answers, calibration {evaluation.calibrator.version}: "
         f"{whole.answers:,} answers of {whole.clusters:,} clusters"
     )
+    if evaluation.in_sample:
+        title += f", {evaluation.in_sample:,} of them IN SAMPLE: the calibration was fitted on them"
     # Without a gate everything is acted on.
     idle = () if evaluation.gated else ("coverage", "selective_accuracy")
     defined = {name: found for name, found in whole.metrics.items() if found.value is not None and name not in idle}
@@ -168,6 +170,8 @@ def thresholds_table(found: Thresholds) -> TextTable:
     note = f"with {1 - risk.delta:.0%} confidence at most {risk.alpha:.1%} of what is acted on is wrong, {together}"
     if any(c.clusters < c.answers for c in found.certificates):
         note += "; NOT SO where the pooled answers of a group depend on each other"
+    if found.in_sample:
+        note += f"; NOT SO: {found.in_sample:,} answers are IN SAMPLE, the calibration was fitted on them"
     return TextTable(
         f"thresholds of {found.logits.path.name}, {found.selection.split} answers",
         ["for", "answers", "act from", "coverage", "wrong", "at most", "why not"],

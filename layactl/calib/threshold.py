@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from layactl import __version__
-from layactl.calib.evaluation import Selection, check_selection
+from layactl.calib.evaluation import Selection, check_selection, model_of
 from layactl.calib.extra import scientific
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
 from layactl.calib.outcomes import KIND as ROUTER
@@ -97,7 +97,7 @@ class Certificate:
 @dataclass(frozen=True)
 class Thresholds:
     """by: "all", "shape" (type and bucket of option counts) or "question"; simultaneous: whether delta is shared;
-    pooled: whether all answers of a group were used.
+    pooled: whether all answers of a group were used; in_sample: answers of records the calibration was fitted on.
     """
 
     logits: LogitsFile
@@ -107,13 +107,15 @@ class Thresholds:
     simultaneous: bool
     pooled: bool
     certificates: Sequence[Certificate]
+    in_sample: int = 0
 
     def gate(self) -> ActGate:
         """What `decide --min-confidence` reads back from the file."""
-        return ActGate([c.rule for c in self.certificates], self.logits.kind, *self._model())
+        model = model_of(self.logits, self.selection.calibrator)
+        return ActGate([c.rule for c in self.certificates], self.logits.kind, *model)
 
     def to_json(self) -> dict[str, Any]:
-        calibration, source = self._model()
+        calibration, source = model_of(self.logits, self.selection.calibrator)
         return {
             "format": GATE_FORMAT,
             "layactl": __version__,
@@ -126,15 +128,10 @@ class Thresholds:
             "simultaneous": self.simultaneous,
             "pooled": self.pooled,
             "split": self.selection.split,
+            "in_sample": self.in_sample,
             "logits": {"sha256": self.logits.sha256},
             "gates": [certificate.to_json() for certificate in self.certificates],
         }
-
-    def _model(self) -> tuple[str | None, str | None]:
-        """What the certificates hold for: a router answers "platt" whatever its parameters."""
-        source = (self.logits.engines[0] or {}).get("source_sha256") if self.logits.engines else None
-        version = None if self.logits.kind == ROUTER else self.selection.calibrator.version
-        return version, source if isinstance(source, str) else None
 
 
 def certify(
@@ -187,9 +184,11 @@ def thresholds(
     logits.require_logits()
     check_selection(logits, selection)
     if logits.kind == ROUTER:
-        parts = {GateRule(None): selection.scores(logits)}
+        scores = selection.scores(logits)
+        parts = {GateRule(None): scores}
         found = _certificates(parts, lambda s: selection.judge_scores(s), risk, simultaneous, pooled)
-        return Thresholds(logits, selection, risk, "all", simultaneous, pooled, found)
+        seen = selection.in_sample(scores)
+        return Thresholds(logits, selection, risk, "all", simultaneous, pooled, found, seen)
     if by not in _RULES:
         raise UsageError(f"must be {', '.join(_RULES)}, not {by:.40}", where="--by")
     groups: dict[GateRule, list[LabelledAnswer]] = {}
@@ -197,7 +196,8 @@ def thresholds(
         if len(answer.options) > 1:
             groups.setdefault(_RULES[by](answer), []).append(answer)
     found = _certificates(groups, lambda a: selection.judge_answers(a), risk, simultaneous, pooled)
-    return Thresholds(logits, selection, risk, by, simultaneous, pooled, found)
+    seen = selection.in_sample(answer for answers in groups.values() for answer in answers)
+    return Thresholds(logits, selection, risk, by, simultaneous, pooled, found, seen)
 
 
 def _certificates(

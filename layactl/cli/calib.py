@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,10 +41,18 @@ LogitsArgument = Annotated[
     Path, typer.Argument(metavar="LOGITS.jsonl", help="What calib collect wrote, or outcomes with logits.")
 ]
 HeldoutOption = Annotated[
-    float,
-    typer.Option("--heldout-frac", metavar="F", help="Share of the records without a stated split that is held out."),
+    float | None,
+    typer.Option(
+        "--heldout-frac",
+        metavar="F",
+        help="Share of the records without a stated split that is held out. [0.3; with --fit as it was fitted]",
+        show_default=False,
+    ),
 ]
-ResplitOption = Annotated[bool, typer.Option("--resplit", help="Hash every record, whatever split the data states.")]
+ResplitOption = Annotated[
+    bool,
+    typer.Option("--resplit", help="Hash every record, whatever split the data states. With --fit as it was fitted."),
+]
 ResamplesOption = Annotated[
     int, typer.Option("--resamples", metavar="B", min=0, max=100_000, help="Bootstrap resamples; 0: no intervals.")
 ]
@@ -169,7 +178,7 @@ def fit_command(
     min_count: Annotated[
         int | None, typer.Option("--min-count", metavar="N", help="Fewest answers of a temperature of its own. [100]")
     ] = None,
-    heldout: HeldoutOption = 0.3,
+    heldout: HeldoutOption = None,
     resplit: ResplitOption = False,
     resamples: ResamplesOption = 1000,
     seed: SeedOption = 0,
@@ -184,12 +193,10 @@ def fit_command(
     from layactl.calib.bootstrap import Bootstrap
     from layactl.calib.fit import fit
     from layactl.calib.result_file import write_result
-    from layactl.reporting.record_stream import refuse_input
 
-    inputs = {"the logits": logits, "the spec": spec, "the model": stamp}
-    for target in (out, spec_out):
-        if target is not None:
-            refuse_input(target, inputs)
+    refuse_outputs(
+        {"-o": out, "--spec-out": spec_out}, {"the logits": [logits], "the spec": [spec], "the model": [stamp]}
+    )
     found = open_logits(logits, heldout, resplit, quiet)
     fitted = fit(
         found,
@@ -211,15 +218,45 @@ def fit_command(
     record(fitted.block)
 
 
-def open_logits(path: Path, heldout: float, resplit: bool, quiet: bool) -> LogitsFile:
-    """Read a file of logits, and say what the user should know about it."""
-    from layactl.calib.logits import check_heldout, read_logits
+def refuse_outputs(outputs: dict[str, Path | None], inputs: dict[str, Sequence[Path | None]]) -> None:
+    """No output may replace an input, the sidecar of one, or another output, and all can be written.
 
-    found = read_logits(path, heldout=check_heldout(heldout), stated_splits=not resplit)
+    outputs: by option; inputs: by what they are. Raises UsageError, OutputError.
+    """
+    from layactl.durable import check_target
+    from layactl.reporting.record_stream import refuse_input, sidecar
+
+    given = {option: target for option, target in outputs.items() if target is not None}
+    for option, target in given.items():
+        for what, paths in inputs.items():
+            for path in paths:
+                refuse_input(target, {what: path, f"the sidecar of {what}": path and sidecar(path)})
+        check_target(target)
+        for other, first in given.items():
+            if other != option and target.resolve() == first.resolve():
+                raise UsageError(f"both {other} and {option} would write it", where=str(target))
+
+
+def open_logits(path: Path, heldout: float | None, resplit: bool, quiet: bool, fit: Path | None = None) -> LogitsFile:
+    """Read a file of logits, and say what the user should know about it.
+
+    fit: a FIT.json, which holds out what was held out from it wherever heldout and resplit do not say otherwise.
+    """
+    from layactl.calib.fit_file import read_fit
+    from layactl.calib.logits import check_heldout, read_logits
+    from layactl.calib.split import HELDOUT_FRACTION
+
+    fraction = HELDOUT_FRACTION if heldout is None else check_heldout(heldout)
+    if fit is not None:
+        split = read_fit(fit).split
+        fraction, resplit = split.heldout if heldout is None else fraction, resplit or split.resplit
+    found = read_logits(path, heldout=fraction, stated_splits=not resplit)
     if found.refused:
         note(f"{found.refused:,} of {found.records:,} records were refused and are left out", quiet)
     if shared := found.shared_states():
-        note(f"{shared:,} states are in both splits under different groups: the held-out numbers flatter", quiet)
+        note(
+            f"{shared:,} states or tasks are in both splits under different groups: the held-out numbers flatter", quiet
+        )
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ from layactl.cli.calib import (
     SeedOption,
     SpecFileOption,
     open_logits,
+    refuse_outputs,
 )
 from layactl.cli.models import ModelChoice
 from layactl.cli.options import MODEL, Format, QuietOption, RoundOption, ThreadsOption
@@ -92,7 +94,7 @@ def eval_command(
         int, typer.Option("--rotations", metavar="N", min=1, max=19, help="With --stability: orders of a choice.")
     ] = 3,
     threads: ThreadsOption = None,
-    heldout: HeldoutOption = 0.3,
+    heldout: HeldoutOption = None,
     resplit: ResplitOption = False,
     resamples: ResamplesOption = 1000,
     seed: SeedOption = 0,
@@ -118,8 +120,9 @@ def eval_command(
             raise UsageError("-m goes with --stability, and --stability with nothing that judges logits")
         return _stability(logits, model, spec, threads, rotations, out, output_format, quiet)
     requirements = [parse_requirement(text, bool(against)) for text in fail_if or []]
-    _refuse_outputs(out, {"the logits": logits, "the fit": fit, "the spec": spec})
-    found = open_logits(logits, heldout, resplit, quiet)
+    inputs = _inputs(logits, fit, spec, min_confidence) | {"the logits of --against": against or []}
+    refuse_outputs({"-o": out}, inputs)
+    found = open_logits(logits, heldout, resplit, quiet, fit)
     gate = None if min_confidence is None else read_gate(min_confidence)
     chosen = split.value if split else "eval" if fit is not None else "all"
     selection = Selection(calibrator(found, fit, spec, uncalibrated), chosen, gate, digits)
@@ -128,7 +131,7 @@ def eval_command(
     evaluation = evaluate(found, selection, Bootstrap(resamples, seed))
     others = []
     for path in against or []:
-        other = open_logits(path, heldout, resplit, quiet)
+        other = open_logits(path, heldout, resplit, quiet, fit)
         others.append((other, Selection(calibrator(other, None, None, uncalibrated), chosen, gate, digits)))
     comparisons = compare_files((found, selection), others, Bootstrap(resamples, seed))
     result = evaluation.to_json() | ({"against": [c.to_json() for c in comparisons]} if comparisons else {})
@@ -162,7 +165,7 @@ def threshold_command(
     spec: SpecFileOption = None,
     uncalibrated: UncalibratedOption = False,
     split: Annotated[Split, typer.Option("--split", help="The answers to certify on.")] = Split.eval,
-    heldout: HeldoutOption = 0.3,
+    heldout: HeldoutOption = None,
     resplit: ResplitOption = False,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="GATE.json", help="Write the gate.", show_default=False)
@@ -179,8 +182,8 @@ def threshold_command(
     from layactl.calib.threshold import Risk, thresholds
 
     risk = Risk(alpha, delta, min_acted)
-    _refuse_outputs(out, {"the logits": logits, "the fit": fit, "the spec": spec})
-    found = open_logits(logits, heldout, resplit, quiet)
+    refuse_outputs({"-o": out}, _inputs(logits, fit, spec))
+    found = open_logits(logits, heldout, resplit, quiet, fit)
     selection = Selection(calibrator(found, fit, spec, uncalibrated), split.value)
     made = thresholds(found, selection, risk, by=by.value, simultaneous=simultaneous, pooled=pooled)
     if fit is not None and split is not Split.eval:
@@ -197,7 +200,7 @@ def baselines_command(
     fail_if_beaten: Annotated[
         bool, typer.Option("--fail-if-beaten", help="Exit code 1 when a rule without the model is better.")
     ] = False,
-    heldout: HeldoutOption = 0.3,
+    heldout: HeldoutOption = None,
     resplit: ResplitOption = False,
     resamples: ResamplesOption = 1000,
     seed: SeedOption = 0,
@@ -213,7 +216,7 @@ def baselines_command(
     from layactl.calib.bootstrap import Bootstrap
     from layactl.calib.tables import baselines_tables
 
-    _refuse_outputs(out, {"the logits": logits})
+    refuse_outputs({"-o": out}, _inputs(logits))
     found = baselines(open_logits(logits, heldout, resplit, quiet), Bootstrap(resamples, seed), reference)
     emit(found.to_json(), baselines_tables(found), out, output_format)
     better = found.better()
@@ -237,7 +240,7 @@ def report_command(
     digits: RoundOption = None,
     alpha: AlphaOption = 0.05,
     delta: DeltaOption = 0.1,
-    heldout: HeldoutOption = 0.3,
+    heldout: HeldoutOption = None,
     resplit: ResplitOption = False,
     resamples: ResamplesOption = 1000,
     seed: SeedOption = 0,
@@ -259,9 +262,8 @@ def report_command(
     from layactl.reporting.html_page import write_page
 
     risk = Risk(alpha, delta)
-    for target in (out, html):
-        _refuse_outputs(target, {"the logits": logits, "the fit": fit, "the spec": spec})
-    found = open_logits(logits, heldout, resplit, quiet)
+    refuse_outputs({"-o": out, "--html": html}, _inputs(logits, fit, spec, min_confidence))
+    found = open_logits(logits, heldout, resplit, quiet, fit)
     chosen = split.value if split else "eval" if fit is not None else "all"
     gate = None if min_confidence is None else read_gate(min_confidence)
     selection = Selection(calibrator(found, fit, spec, uncalibrated), chosen, gate, digits)
@@ -289,7 +291,7 @@ def _stability(
 
     if model is None:
         raise UsageError("--stability needs -m MODEL")
-    _refuse_outputs(out, {"the data": data, "the spec": spec, "the model": model})
+    refuse_outputs({"-o": out}, {"the data": [data], "the spec": [spec], "the model": [model]})
     records = read_decisions(data)
     choice = ModelChoice(model, threads=threads, spec=spec, quiet=quiet)
     resolved = choice.resolve()
@@ -335,8 +337,8 @@ def emit(result: dict[str, Any], tables: list[TextTable], out: Path | None, outp
         print_tables(tables)
 
 
-def _refuse_outputs(out: Path | None, inputs: dict[str, Path | None]) -> None:
-    from layactl.reporting.record_stream import refuse_input
-
-    if out is not None:
-        refuse_input(out, inputs)
+def _inputs(
+    logits: Path, fit: Path | None = None, spec: Path | None = None, gate: str | None = None
+) -> dict[str, Sequence[Path | None]]:
+    """What a command reads, as `refuse_outputs` takes it. gate: the text of --min-confidence."""
+    return {"the logits": [logits], "the fit": [fit], "the spec": [spec], "the gate": [Path(gate) if gate else None]}

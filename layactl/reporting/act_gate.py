@@ -17,6 +17,7 @@ from layactl.durable import read_limited
 from layactl.errors import InputError, RequestError, UsageError
 
 GATE_FORMAT = "layactl.act-gate/1"
+_KINDS = ("decision", "router")
 _MAX_BYTES = 16 * 2**20
 
 
@@ -46,8 +47,8 @@ class GateRule:
 class ActGate:
     """kind: "decision" or "router", None for a plain number, which goes with both.
 
-    calibration: what the confidences were calibrated by; source_sha256: the checkpoint of the model; None where the
-    gate does not depend on it.
+    calibration: what the confidences were calibrated by; source_sha256: the checkpoint of the model, None where the
+    logits it was certified on did not name theirs. A plain number depends on neither.
     """
 
     rules: Sequence[GateRule]
@@ -61,16 +62,23 @@ class ActGate:
         return rule is not None and rule.min_confidence is not None and confidence >= rule.min_confidence
 
     def check_model(self, calibration: str | None, source_sha256: str | None, where: str) -> None:
-        """A certificate holds for the probabilities it was made of. Raises UsageError for those of another model."""
+        """A certificate holds for the probabilities it was made of. Raises UsageError for those of another model.
+
+        calibration, source_sha256: the model's, None where it does not say. A certificate that names no checkpoint
+        goes with no model that has one.
+        """
+        if self.kind is None:
+            return
         for name, own, found in (
             ("calibration", self.calibration, calibration),
             ("checkpoint", self.source_sha256, source_sha256),
         ):
-            if own is not None and found is not None and own != found:
+            if found is not None and own != found:
                 raise UsageError(
-                    f"was certified with {name} {own:.40}, but the model has {found:.40}",
+                    f"was certified with {name} {own or 'unknown':.40}, but the model has {found:.40}",
                     where=where,
-                    hint="calib threshold certifies the answers of this model",
+                    hint="a gate goes with the calibration and model of its logits: put that calibration into use "
+                    "(--spec, or calib fit --stamp), or certify this one (calib threshold)",
                 )
 
 
@@ -99,7 +107,9 @@ def _gate_file(path: Path) -> ActGate:
     if fields.get("format") != GATE_FORMAT:
         raise InputError(f"is no gate: its format is {fields.get('format')!r:.60}", where=str(path))
     rules = [_rule(fields, i, value) for i, value in enumerate(fields.items("gates"))]
-    return ActGate(rules, fields.text("kind"), _optional(fields, "calibration"), _optional(fields, "source_sha256"))
+    if (kind := fields.text("kind")) not in _KINDS:
+        raise fields.error("kind", f"is {kind!r:.40}; one of: {', '.join(_KINDS)}")
+    return ActGate(rules, kind, fields.text("calibration"), _optional(fields, "source_sha256"))
 
 
 def _rule(fields: JsonObject, number: int, value: Any) -> GateRule:
@@ -110,6 +120,10 @@ def _rule(fields: JsonObject, number: int, value: Any) -> GateRule:
     if options is not None and bucket_span(options) is None:
         raise rule.error("options", f"is {options!r:.40}, which is no bucket of option counts")
     threshold = None if rule.get("min_confidence") is None else rule.number("min_confidence")
+    if threshold is not None and not 0.0 <= threshold <= 1.0:
+        raise rule.error("min_confidence", f"must be between 0 and 1, not {threshold:g}")
+    if rule.get("certified") is not (threshold is not None):
+        raise rule.error("certified", "must be true where there is a min_confidence and false where there is none")
     return GateRule(threshold, _optional(rule, "question"), _optional(rule, "type"), options)
 
 

@@ -157,25 +157,30 @@ def test_a_fit_file_gives_what_was_fitted(tmp_path: Path):
     assert from_fit(path, made.logits).temperature(items[0]) == made.block["temperature"]["choice"]["*"]
 
 
+SOUND_FIT = {
+    "format": "layactl.calib-fit/1",
+    "kind": "decision",
+    "engine": {"model": "simulated", "kernels": "reference"},
+    "calibration": {"method": "temperature", "temperature": {"choice": 1.5}},
+    "split": {"heldout_frac": 0.3, "resplit": False, "fitted_on": ["0" * 32]},
+}
 BROKEN_FITS: dict[str, tuple[Any, str]] = {
     "no JSON": ("{", "not valid JSON"),
     "a list": ([], "is no fit"),
-    "another format": ({"format": "x"}, "is no fit: its format is 'x'"),
-    "no kind": ({"format": "layactl.calib-fit/1"}, "kind is missing"),
-    "another kind": ({"format": "layactl.calib-fit/1", "kind": "router"}, "fits router logits"),
-    "another engine": ({"format": "layactl.calib-fit/1", "kind": "decision", "engine": {}}, "another engine"),
-    "no block": (
-        {"format": "layactl.calib-fit/1", "kind": "decision", "engine": {"model": "simulated", "kernels": "reference"}},
-        "calibration is missing",
-    ),
+    "another format": (SOUND_FIT | {"format": "x"}, "is no fit: its format is 'x'"),
+    "no kind": (SOUND_FIT | {"kind": None}, "kind is missing"),
+    "another kind": (SOUND_FIT | {"kind": "router"}, "fits router logits"),
+    "another engine": (SOUND_FIT | {"engine": {}}, "another engine"),
+    "no block": (SOUND_FIT | {"calibration": None}, "calibration is missing"),
     "a broken block": (
-        {
-            "format": "layactl.calib-fit/1",
-            "kind": "decision",
-            "engine": {"model": "simulated", "kernels": "reference"},
-            "calibration": {"method": "temperature", "temperature": {"choice": -1}},
-        },
+        SOUND_FIT | {"calibration": {"method": "temperature", "temperature": {"choice": -1}}},
         "must be positive",
+    ),
+    "no split": (SOUND_FIT | {"split": None}, "split is missing"),
+    "a share above one": (SOUND_FIT | {"split": {"heldout_frac": 2}}, r"split\.heldout_frac must be between 0 and 1"),
+    "fitted on nothing": (
+        SOUND_FIT | {"split": {"heldout_frac": 0.3, "resplit": False, "fitted_on": []}},
+        r"split\.fitted_on must hold",
     ),
 }
 

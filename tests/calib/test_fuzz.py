@@ -30,7 +30,7 @@ GATE = {
     "format": "layactl.act-gate/1",
     "kind": "decision",
     "calibration": "none",
-    "gates": [{"type": "choice", "options": "3-5", "min_confidence": 0.9}],
+    "gates": [{"type": "choice", "options": "3-5", "certified": True, "min_confidence": 0.9}],
 }
 
 

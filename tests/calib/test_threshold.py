@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from layactl.calib.bootstrap import Bootstrap
 from layactl.calib.calibrator import uncalibrated
-from layactl.calib.evaluation import Selection
+from layactl.calib.evaluation import Selection, evaluate
 from layactl.calib.threshold import Certificate, Risk, certify, thresholds
 from layactl.errors import InputError, UsageError
 from layactl.reporting.act_gate import GateRule, read_gate
@@ -246,6 +247,22 @@ def test_an_empty_split_certifies_nothing():
         thresholds(logits_file(items), Selection(uncalibrated(), "eval"), Risk())
 
 
+def test_a_gate_goes_with_the_calibration_and_checkpoint_it_was_certified_with():
+    """Of a router too, whose answers all say "platt"."""
+    items = scores(np.random.default_rng(5), 2000, 1.0, 0.0)
+    for found in (
+        many(engines=[{"source_sha256": "f" * 64}]),
+        logits_file(items, engines=[{"source_sha256": "f" * 64}]),
+    ):
+        gate = thresholds(found, PLAIN, Risk(0.4)).gate()
+        assert evaluate(found, replace(PLAIN, gate=gate), Bootstrap(0)).gated
+        fitted = replace(PLAIN.calibrator, version="cal-1", platt=(2.0, 0.5))
+        with pytest.raises(UsageError, match="was certified with calibration"):
+            evaluate(found, replace(PLAIN, gate=gate, calibrator=fitted), Bootstrap(0))
+        with pytest.raises(UsageError, match="was certified with checkpoint"):
+            evaluate(replace(found, engines=[{"source_sha256": "e" * 64}]), replace(PLAIN, gate=gate), Bootstrap(0))
+
+
 # Reading gates.
 
 
@@ -262,23 +279,31 @@ def test_a_number_that_is_no_probability_is_wrong_usage(text: str):
         read_gate(text)
 
 
+GATE: dict[str, Any] = {"format": "layactl.act-gate/1", "kind": "decision", "calibration": "cal-1"}
+
+
+def one_gate(**fields: Any) -> dict[str, Any]:
+    return GATE | {"gates": [{"certified": True, "min_confidence": 0.9} | fields]}
+
+
 BROKEN_GATES: dict[str, tuple[Any, str]] = {
     "no JSON": ("{", "not valid JSON"),
     "another format": ({"format": "x"}, "is no gate: its format is 'x'"),
-    "no gates": ({"format": "layactl.act-gate/1", "kind": "decision"}, "gates is missing"),
-    "a gate as text": (
-        {"format": "layactl.act-gate/1", "kind": "decision", "gates": ["x"]},
-        r"gates\[0\] must be an object",
+    "no gates": (GATE, "gates is missing"),
+    "a gate as text": (GATE | {"gates": ["x"]}, r"gates\[0\] must be an object"),
+    "a threshold as text": (one_gate(min_confidence="0.9"), r"gates\[0\]\.min_confidence must be a finite number"),
+    "below any confidence": (
+        one_gate(min_confidence=-5),
+        r"gates\[0\]\.min_confidence must be between 0 and 1, not -5",
     ),
-    "a threshold as text": (
-        {"format": "layactl.act-gate/1", "kind": "decision", "gates": [{"min_confidence": "0.9"}]},
-        r"gates\[0\]\.min_confidence must be a finite number",
-    ),
-    "a bucket of its own": (
-        {"format": "layactl.act-gate/1", "kind": "decision", "gates": [{"options": "few"}]},
-        r"gates\[0\]\.options is 'few'",
-    ),
-    "no kind": ({"format": "layactl.act-gate/1", "gates": []}, "kind is missing"),
+    "above any confidence": (one_gate(min_confidence=7), r"gates\[0\]\.min_confidence must be between 0 and 1, not 7"),
+    "uncertified with a number": (one_gate(certified=False), r"gates\[0\]\.certified must be true where"),
+    "certified without one": (one_gate(min_confidence=None), r"gates\[0\]\.certified must be true where"),
+    "certified by nobody": (one_gate(certified=None), r"gates\[0\]\.certified must be true where"),
+    "a bucket of its own": (one_gate(options="few"), r"gates\[0\]\.options is 'few'"),
+    "no kind": (GATE | {"kind": None, "gates": []}, "kind is missing"),
+    "a kind of its own": (GATE | {"kind": "x", "gates": []}, "kind is 'x'"),
+    "no calibration": (one_gate() | {"calibration": None}, "calibration is missing"),
 }
 
 

@@ -16,7 +16,8 @@ def gate_file(path: Path, **fields: Any) -> Path:
     gate = {
         "format": "layactl.act-gate/1",
         "kind": "decision",
-        "gates": [{"type": "noul", "options": "2", "min_confidence": 0.0}],
+        "calibration": "gguf:laya.temperature",
+        "gates": [{"type": "noul", "options": "2", "certified": True, "min_confidence": 0.0}],
     }
     path.write_text(json.dumps(gate | fields))
     return path
@@ -50,9 +51,9 @@ def test_everything_or_nothing_can_be_acted_on(
 
 
 def test_a_gate_acts_where_it_is_certified_and_nowhere_else(
-    tmp_path: Path, cli: Callable[..., Any], gguf_for: Callable[..., Path]
+    tmp_path: Path, cli: Callable[..., Any], gguf_for: Callable[..., Path], model_for: Callable[..., Any]
 ):
-    gate = gate_file(tmp_path / "gate.json")
+    gate = gate_file(tmp_path / "gate.json", source_sha256=model_for().source_sha256)
     found = answers(cli("decide", "-m", gguf_for(), "Billed twice.", *ASKS, "--min-confidence", gate))
     assert (found["refund"]["act"], found["team"]["act"]) == (True, False)
 
@@ -64,8 +65,8 @@ def test_a_gate_of_another_calibration_or_checkpoint_is_refused(
     assert answers(
         cli("decide", "-m", gguf_for(), "x", *ASKS, "--min-confidence", gate_file(tmp_path / "own.json", **own))
     )
-    for name in own:
-        gate = gate_file(tmp_path / "other.json", **(own | {name: "another"}))
+    for other in ({"calibration": "another"}, {"source_sha256": "another"}, {"source_sha256": None}):
+        gate = gate_file(tmp_path / "other.json", **(own | other))
         done = cli("decide", "-m", gguf_for(), "x", *ASKS, "--min-confidence", gate)
         assert (done.code, done.out) == (2, "")
         assert "was certified with" in done.error_lines[0]
