@@ -19,6 +19,7 @@ from layactl.calib.statistic import Difference, Statistic
 from layactl.calib.temperature import CLAMP, Cell, fit_temperatures, temperature_block
 from layactl.core.calibration import Calibration, platt
 from layactl.errors import InputError
+from layactl.layouts.laya import LAYA
 
 # What a calibration can change, with accuracy as the witness that it did not.
 METRICS = ("ece", "brier", "nll", "auc", "accuracy")
@@ -67,7 +68,8 @@ class Comparison:
 class Fit:
     """A fitted calibration.
 
-    cells: of temperatures; platt: of the router, None for temperatures; comparisons: held out, then in sample.
+    cells: of temperatures; platt: of the router, None for temperatures; comparisons: held out, then in sample;
+    base: the calibration that the fitted one goes into the place of, None where it is not known.
     """
 
     logits: LogitsFile
@@ -76,13 +78,39 @@ class Fit:
     platt: PlattFit | None
     comparisons: Sequence[Comparison]
     bootstrap: Bootstrap
+    base: Calibration | None = None
+
+    @property
+    def unasked(self) -> list[str]:
+        """Question types that no answer was there for; none of a router."""
+        asked = {cell.type for cell in self.cells}
+        return [] if self.platt else [name for name in LAYA.question_types if name not in asked]
+
+    @property
+    def kept(self) -> dict[str, dict[str, float]]:
+        """The base's temperatures of the types that nothing was fitted for, as it applies them."""
+        base = self.base or Calibration()
+        found = {name: dict(base.buckets_for(name)) for name in self.unasked}
+        return {name: {b: base.clamped(t) for b, t in buckets.items()} for name, buckets in found.items() if buckets}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the block does to question types it was not fitted on."""
+        stays = [f"{', '.join(self.kept)}: no answers, the temperatures of the base stay"] if self.kept else []
+        if not (lost := [name for name in self.unasked if name not in self.kept]):
+            return stays
+        base = "" if self.base else "; what the model ships for them is lost unless --spec or --stamp names it"
+        return [*stays, f"{', '.join(lost)}: no answers, 'all' of the other types speaks for them{base}"]
 
     @property
     def block(self) -> dict[str, Any]:
         """What goes into the spec: `router.calibration`, or `calibration`."""
         if self.platt is not None:
             return self.platt.block()
-        return {"method": "temperature", "clamp": list(CLAMP), "temperature": temperature_block(self.cells)}
+        table = self.kept | temperature_block(self.cells)
+        kept = [value for buckets in self.kept.values() for value in buckets.values()]
+        clamp = [min(CLAMP[0], *kept), max(CLAMP[1], *kept)] if kept else list(CLAMP)
+        return {"method": "temperature", "clamp": clamp, "temperature": table}
 
     def to_json(self) -> dict[str, Any]:
         found = self.logits
@@ -96,6 +124,7 @@ class Fit:
             "split": fitted_split(found).to_json(),
             "calibration": self.block,
             "before": self.before.to_json(),
+            "warnings": self.warnings,
             "platt" if self.platt else "cells": fitted,
             "quality": [comparison.to_json() for comparison in self.comparisons],
             "bootstrap": self.bootstrap.to_json(self.comparisons[0].clusters),
@@ -103,10 +132,13 @@ class Fit:
         }
 
 
-def fit(logits: LogitsFile, before: Calibrator, minimums: Minimums, bootstrap: Bootstrap) -> Fit:
+def fit(
+    logits: LogitsFile, before: Calibrator, minimums: Minimums, bootstrap: Bootstrap, base: Calibration | None = None
+) -> Fit:
     """Fit on the fit split and compare on the eval split.
 
-    before: what is in force now. Raises InputError: mixed engine identities, too few answers, logits that are missing.
+    before: what is in force now; base: as `Fit` has it. Raises InputError: mixed engine identities, too few answers,
+    logits that are missing or say nothing.
     """
     logits.one_engine()
     logits.require_logits()
@@ -115,6 +147,12 @@ def fit(logits: LogitsFile, before: Calibrator, minimums: Minimums, bootstrap: B
     fitted = [answer for answer in logits.answers if answer.split == FIT]
     _check_counts(logits, len(fitted), len(logits.answers) - len(fitted), minimums)
     cells = fit_temperatures(fitted, minimums.cell)
+    if not any(cell.fit for cell in cells):
+        raise InputError(
+            f"no temperature can be fitted to its {cells[0].count} answers: {cells[0].why}",
+            where=str(logits.path),
+            hint="--min-count says how few will do" if cells[0].count < minimums.cell else None,
+        )
     after = Calibration("fit", temperature_block(cells), CLAMP)
     comparisons = [
         compare(
@@ -126,7 +164,7 @@ def fit(logits: LogitsFile, before: Calibrator, minimums: Minimums, bootstrap: B
         for split in (EVAL, FIT)
         if (answers := [answer for answer in logits.answers if answer.split == split])
     ]
-    return Fit(logits, before, cells, None, comparisons, bootstrap)
+    return Fit(logits, before, cells, None, comparisons, bootstrap, base)
 
 
 def _fit_router(logits: LogitsFile, before: Calibrator, minimums: Minimums, bootstrap: Bootstrap) -> Fit:
@@ -198,5 +236,5 @@ def _check_counts(logits: LogitsFile, fitted: int, held_out: int, minimums: Mini
 
 
 def _cell_json(cell: Cell) -> dict[str, Any]:
-    fitted = {"answers": cell.count} if cell.fit is None else cell.fit.to_json()
+    fitted = {"answers": cell.count, "why": cell.why} if cell.fit is None else cell.fit.to_json()
     return {"type": cell.type, "options": cell.bucket, "fitted": cell.fit is not None} | fitted

@@ -207,12 +207,13 @@ def _cells_table(fit: Fit) -> TextTable:
         found = cell.fit
         if found is None:
             wider = "1" if cell.type == "all" else "all" if cell.bucket == "*" else f"{cell.type} *"
-            rows.append([f"{cell.type} {cell.bucket}", f"{cell.count:,}", "-", "-", f"too few: {wider} is used"])
+            rows.append([f"{cell.type} {cell.bucket}", f"{cell.count:,}", "-", "-", f"{cell.why}: {wider} is used"])
             continue
         interval = "-" if found.interval is None else f"[{found.interval[0]:.4g}, {found.interval[1]:.4g}]"
         clamped = f"clamped from {found.likeliest:.4g}: treat as uncalibrated" if found.clamped else ""
         rows.append([f"{cell.type} {cell.bucket}", f"{cell.count:,}", f"{found.temperature:.4f}", interval, clamped])
-    return TextTable("temperatures", ["type and options", "answers", "T", "95 % of T", "note"], rows)
+    columns = ["type and options", "answers", "T", "95 % of T", "note"]
+    return TextTable("temperatures", columns, rows, "; ".join(fit.warnings))
 
 
 def _platt_table(fit: Fit) -> TextTable:

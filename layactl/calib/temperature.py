@@ -68,21 +68,23 @@ class TemperatureFit:
 class Cell:
     """The answers of one question type ("all": of every type) and bucket of option counts ("*": any).
 
-    fit: None where there are fewer than the minimum, and the next wider cell is used.
+    fit: None where there are fewer than the minimum, or where their logits say nothing, and the next wider cell is
+    used; why: it is None.
     """
 
     type: str
     bucket: str
     count: int
     fit: TemperatureFit | None
+    why: str = ""
 
 
 def fit_temperatures(answers: Sequence[LabelledAnswer], min_count: int = MIN_COUNT) -> list[Cell]:
     """Every cell that could have a temperature of its own, the widest first.
 
-    A cell with fewer than min_count answers has no fit: a bucket falls back to its type, a type to "all", "all" to 1.
-    Questions with one option say nothing about a temperature and are left out. A bucket that holds all answers of its
-    type is no cell beside it.
+    A cell with fewer than min_count answers, or whose logits are all equal, has no fit: a bucket falls back to its
+    type, a type to "all", "all" to 1. Questions with one option say nothing about a temperature and are left out. A
+    bucket that holds all answers of its type is no cell beside it.
     """
     answers = [answer for answer in answers if len(answer.options) > 1]
     wanted: list[tuple[str, str, list[LabelledAnswer]]] = [("all", "*", answers)]
@@ -91,10 +93,14 @@ def fit_temperatures(answers: Sequence[LabelledAnswer], min_count: int = MIN_COU
         wanted.append((question_type, "*", of_type))
         parts = [(bucket, [a for a in of_type if _holds(bucket, len(a.options))]) for bucket in BUCKETS]
         wanted += [(question_type, bucket, part) for bucket, part in parts if 0 < len(part) < len(of_type)]
-    return [
-        Cell(kind, bucket, len(part), fit_temperature(part) if len(part) >= max(1, min_count) else None)
-        for kind, bucket, part in wanted
-    ]
+    return [_cell(kind, bucket, part, min_count) for kind, bucket, part in wanted]
+
+
+def _cell(question_type: str, bucket: str, answers: Sequence[LabelledAnswer], min_count: int) -> Cell:
+    if len(answers) < max(1, min_count):
+        return Cell(question_type, bucket, len(answers), None, "too few")
+    found = fit_temperature(answers)
+    return Cell(question_type, bucket, len(answers), found, "" if found else "all logits are equal, any T is as likely")
 
 
 def temperature_block(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
@@ -107,12 +113,16 @@ def temperature_block(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
     return {kind: table[kind] for kind in sorted(table, key=lambda kind: kind == "all")}
 
 
-def fit_temperature(answers: Sequence[LabelledAnswer], clamp: tuple[float, float] = CLAMP) -> TemperatureFit:
+def fit_temperature(answers: Sequence[LabelledAnswer], clamp: tuple[float, float] = CLAMP) -> TemperatureFit | None:
     """The temperature under which the answers are likeliest; a soft label counts as so many parts of labels.
+
+    None where the logits of every answer are equal: the likelihood is then the same at any temperature.
 
     The interval is the cluster-robust (sandwich) one of log T: answers of one cluster are not taken as independent.
     """
     z, y, real = _padded(answers)
+    if not z.any():
+        return None
     clusters: dict[tuple[str, str], int] = {}
     cluster = np.array([clusters.setdefault(a.member.cluster, len(clusters)) for a in answers])
     wanted = (z * y).sum(axis=1)

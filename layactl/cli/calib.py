@@ -193,21 +193,26 @@ def fit_command(
     from layactl.calib.bootstrap import Bootstrap
     from layactl.calib.fit import fit
     from layactl.calib.result_file import write_result
+    from layactl.calib.spec_update import base_calibration, check_stamp_target
 
     refuse_outputs(
         {"-o": out, "--spec-out": spec_out}, {"the logits": [logits], "the spec": [spec], "the model": [stamp]}
     )
     found = open_logits(logits, heldout, resplit, quiet)
+    if stamp is not None:
+        check_stamp_target(found, stamp)
     fitted = fit(
         found,
         _before(before, spec, found),
         _minimums(found, min_examples, min_per_class, min_eval, min_count),
         Bootstrap(resamples, seed),
+        base_calibration(spec, stamp),
     )
-    if out is not None:
-        write_result(out, fitted.to_json())
+    # The stamp first: it may still fail, and is then the only thing that was tried.
     if spec_out is not None or stamp is not None:
         _write_spec(fitted, spec, spec_out, stamp, quiet)
+    if out is not None:
+        write_result(out, fitted.to_json())
     if output_format is Format.json:
         record(fitted.to_json())
         return
@@ -300,9 +305,9 @@ def _write_spec(fitted: Fit, base: Path | None, spec_out: Path | None, stamp: Pa
     text, notes = updated_spec(fitted, base, stamp)
     for message in notes:
         note(message, quiet)
-    if spec_out is not None:
-        write_spec(spec_out, text)
-        note(f"layactl spec set MODEL.gguf {spec_out} puts it into a model", quiet or stamp is not None)
     if stamp is not None:
         stamped = stamp_model(fitted, stamp, text)
         note(f"stamped {stamp}: spec_sha256 {stamped.sha256}", quiet)
+    if spec_out is not None:
+        write_spec(spec_out, text)
+        note(f"layactl spec set MODEL.gguf {spec_out} puts it into a model", quiet or stamp is not None)

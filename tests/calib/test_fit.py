@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 import layactl as package
-from layactl.calib.calibrator import from_fit, from_spec, recorded, uncalibrated
+from layactl.calib.calibrator import from_fit, from_spec, parse, recorded, uncalibrated
 from layactl.calib.fit import DECISION_MINIMUMS, Fit, Minimums
 from layactl.calib.logits import LogitsFile, read_logits
 from layactl.calib.result_file import write_result
 from layactl.calib.spec_update import updated_spec
+from layactl.calib.tables import fit_tables
 from layactl.errors import InputError, SpecError
 from tests.calib.examples import candidate, decision, jsonl, outcomes
-from tests.calib.simulated import answers, fit_of, halves, logits_file, scores
+from tests.calib.simulated import answers, fit_of, halves, logits_file, member, scores
 
 
 def test_an_overconfident_model_is_better_after_and_says_so():
@@ -248,9 +249,54 @@ def test_a_required_calibration_stays_required_and_complete(tmp_path: Path):
     path = spec_file(tmp_path, calibration={"method": "temperature", "required": True, "temperature": {"all": 1.0}})
     fitted = fit_of(halves(answers(np.random.default_rng(1), 600, 1.5)))
     assert json.loads(updated_spec(fitted, path)[0])["calibration"]["required"] is True
-    none = fit_of(halves(answers(np.random.default_rng(1), 600, 1.5)), replace(DECISION_MINIMUMS, cell=10_000))
-    with pytest.raises(SpecError, match="is required but has none for noul"):
-        updated_spec(none, path)
+
+
+SHIPPED = {"noul": {"1-2": 1.43, "*": 1.1}, "choice": {"11+": 9.0, "*": 1.3}}
+
+
+@pytest.mark.parametrize(("fitted_type", "options"), [("noul", 2), ("choice", 4), ("score", 3)])
+def test_types_that_were_not_fitted_keep_the_temperatures_of_the_base(tmp_path: Path, fitted_type: str, options: int):
+    block = {"method": "temperature", "temperature": SHIPPED | {"all": 0.9}}
+    path = spec_file(tmp_path, calibration=block)
+    fitted = fit_of(halves(answers(np.random.default_rng(1), 600, 2.5, options=options, type=fitted_type)))
+    text, _ = updated_spec(fitted, path)
+    before, after = (parse(spec, "a test").calibration for spec in (path.read_text(), text))
+    for question_type in ("noul", "choice", "score"):
+        for count in (2, 4, 12):
+            old, new = (c.temperature_for(question_type, count) for c in (before, after))
+            assert new == (fitted.block["temperature"][fitted_type]["*"] if question_type == fitted_type else old)
+
+
+def test_what_the_base_applies_outside_the_clamp_stays_as_it_was_applied(tmp_path: Path):
+    block = {"method": "temperature", "clamp": [0.1, 20.0], "temperature": {"choice": 9.0, "score": 30.0}}
+    path = spec_file(tmp_path, calibration=block)
+    fitted = fit_of(halves(answers(np.random.default_rng(1), 600, 2.5, options=2, type="noul")))
+    changed = parse(updated_spec(fitted, path)[0], "a test").calibration
+    assert (changed.temperature_for("choice", 4), changed.temperature_for("score", 4)) == (9.0, 20.0)
+
+
+def test_types_whose_base_is_not_known_are_named(tmp_path: Path):
+    fitted = fit_of(halves(answers(np.random.default_rng(1), 600, 2.5)))
+    for said in (fitted.warnings[0], fitted.to_json()["warnings"][0], fit_tables(fitted)[0].note):
+        assert said.startswith(
+            "score, noul: no answers, 'all' of the other types speaks for them; what the model ships"
+        )
+
+
+@pytest.mark.parametrize(("items", "why"), [(400, "too few"), (900, "all logits are equal, any T is as likely")])
+def test_a_fit_without_a_single_temperature_is_refused(items: int, why: str):
+    found = halves(answers(np.random.default_rng(1), items, 1.5, spread=1.0 if items == 400 else 0.0))
+    with pytest.raises(InputError, match=f"no temperature can be fitted to its .* answers: {why}"):
+        fit_of(found, replace(DECISION_MINIMUMS, cell=300))
+
+
+def test_equal_logits_beside_others_fall_back_to_the_wider_temperature():
+    rng = np.random.default_rng(1)
+    flat = [replace(a, member=member(9000 + i)) for i, a in enumerate(answers(rng, 300, 1.0, spread=0.0, type="score"))]
+    made = fit_of(halves([*answers(rng, 600, 1.5), *flat]))
+    cell = next(cell for cell in made.cells if cell.type == "score")
+    assert cell.fit is None and "any T is as likely" in cell.why
+    assert "score" not in made.block["temperature"]
 
 
 def test_a_bare_calibration_is_no_spec_to_put_one_into(tmp_path: Path):
@@ -314,6 +360,35 @@ def test_fit_stamps_the_model_which_then_answers_with_it(
     # The stamped file is no longer the one the logits came from.
     again = cli("calib", "fit", logits, "--stamp", own, *SMALL)
     assert again.code == 2 and "is not the file that the logits came from" in again.err
+
+
+def test_a_stamp_that_cannot_be_leaves_no_file_behind(
+    tmp_path: Path, cli: Callable[..., Any], collected: tuple[Path, Path, LogitsFile]
+):
+    other = Path(shutil.copy(collected[0], tmp_path / "other.gguf"))
+    with other.open("ab") as handle:
+        handle.write(b"0")
+    fit, spec = tmp_path / "fit.json", tmp_path / "spec.json"
+    done = cli("calib", "fit", collected[1], "-o", fit, "--spec-out", spec, "--stamp", other, *SMALL)
+    assert done.code == 2 and "is not the file that the logits came from" in done.error_lines[0]
+    assert not fit.exists() and not spec.exists()
+
+
+def test_a_stamp_keeps_what_the_model_ships_for_types_that_were_not_asked(
+    tmp_path: Path, cli: Callable[..., Any], collected: tuple[Path, Path, LogitsFile]
+):
+    own = Path(shutil.copy(collected[0], tmp_path / "model.gguf"))
+    before = package.load(own).spec.calibration
+    lines = [json.loads(line) for line in collected[1].read_text().splitlines()]
+    for line in lines:
+        line["answers"] = {"refund": line["answers"]["refund"]}
+    logits = jsonl(tmp_path / "nouls.jsonl", lines)
+    done = cli("calib", "fit", logits, "-o", tmp_path / "fit.json", "--stamp", own, *SMALL)
+    assert done.code == 0 and "choice, score: no answers, the temperatures of the base stay" in done.out
+    after = package.load(own).spec.calibration
+    for question_type, count in (("choice", 2), ("choice", 4), ("choice", 12), ("score", 3), ("score", 8)):
+        assert after.temperature_for(question_type, count) == before.temperature_for(question_type, count)
+    assert json.loads((tmp_path / "fit.json").read_text())["calibration"]["temperature"] == after.temperature
 
 
 def test_fit_prints_its_result_as_one_record(cli: Callable[..., Any], collected: tuple[Path, Path, LogitsFile]):

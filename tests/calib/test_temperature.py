@@ -68,7 +68,6 @@ def test_shifting_all_logits_of_an_answer_changes_nothing():
     [
         ([answer([3, 0], 0), answer([0, 2], 1)], 0.0, 0.5),  # all right: certainty is likeliest
         ([answer([3, 0], 1), answer([0, 2], 0)], math.inf, 5.0),  # all wrong: ignorance is
-        ([answer([1, 1, 1], 2)], math.inf, 5.0),  # logits that say nothing
         ([answer([1e300, -1e300], 0), answer([-1e300, 1e300], 1)], 0.0, 0.5),
     ],
 )
@@ -187,3 +186,9 @@ def test_a_missing_extra_is_one_error_with_its_remedy(monkeypatch: pytest.Monkey
     with pytest.raises(UsageError, match="scipy is needed") as caught:
         fit_temperature(answers(np.random.default_rng(0), 20, 2.0))
     assert caught.value.hint == "pip install 'layactl[calib]'"
+
+
+def test_equal_logits_are_as_likely_at_any_temperature_and_none_is_fitted():
+    assert fit_temperature([answer([1, 1, 1], 2), answer([7, 7], 0)]) is None
+    [cell] = [c for c in fit_temperatures([answer([1, 1, 1], 2)] * 5, 5) if c.type == "all"]
+    assert (cell.fit, cell.why) == (None, "all logits are equal, any T is as likely")
