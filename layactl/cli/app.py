@@ -67,6 +67,7 @@ _PATH_OPTIONS = (
     *("--verify-against", "--tiers", "--corpus", "--runs", "--json", "--socket", "--ssl-cert-file", "--ssl-key-file"),
     *("--api-key-file", "--access-log", "--against", "--fit", "--html", "--spec-out", "--stamp", "--min-confidence"),
 )
+_SPIN_COUNT = "10000"
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
@@ -95,6 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = [arg for arg in args if arg != "--traceback"]
     if not _open_streams():
         return 1
+    # Read once, when torch brings its OpenMP in: how long a thread that waits for the others keeps its core busy. The
+    # default of milliseconds makes every small operation cost them as soon as anybody else wants a core.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
     try:
         _refuse_empty_paths(args)
         code = app(args, prog_name="layactl", standalone_mode=False)

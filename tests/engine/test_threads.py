@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,17 @@ def test_quotas_of_control_groups(name: str, tmp_path: Path):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
     assert list(threads._quotas(tmp_path))[-1:] == quotas
+
+
+@pytest.mark.parametrize(
+    "variables, expected",
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
+    ids=["nothing said", "a count of its own", "a policy of its own"],
+)
+def test_waiting_threads_give_their_core_back_soon_unless_the_environment_says_otherwise(
+    variables: dict[str, str], expected: str | None
+):
+    script = "import os; from layactl.cli.app import main; main(['presets']); print(os.environ.get('GOMP_SPINCOUNT'))"
+    kept = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run([sys.executable, "-c", script], env=kept | variables, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == str(expected)
