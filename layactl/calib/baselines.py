@@ -15,6 +15,7 @@ from layactl import __version__
 from layactl.calib.bootstrap import Bootstrap, Estimate, estimate
 from layactl.calib.calibrator import Calibrator, recorded
 from layactl.calib.card_features import CardFeatures, log_odds, pass_rate
+from layactl.calib.evaluation import Selection, check_selection
 from layactl.calib.extra import scientific
 from layactl.calib.fit import METRICS, cluster_numbers, fit_scores
 from layactl.calib.judged import Judged, judge_answers, judge_scores, statistics_of
@@ -39,10 +40,10 @@ DESCRIPTIONS = {
     PASS_RATE_PLATT: "a sigmoid fitted to the log odds of the card's pass rate",
     LOGREG: "L2 logistic regression on the card's numbers and kind",
     ENGINE_RAW: "sigmoid of the raw logit",
-    ENGINE_PLATT: "a sigmoid fitted to the raw logit",
+    ENGINE_PLATT: "a sigmoid fitted to the raw logit (that of --fit, if given)",
     UNIFORM: "the same probability for every option",
     PRIOR: "how often each option of the question is gold in the fit split, plus one each",
-    ENGINE: "the model, calibrated as recorded",
+    ENGINE: "the model, calibrated as recorded (by --fit, if given)",
 }
 
 
@@ -101,14 +102,19 @@ class Baselines:
         }
 
 
-def baselines(logits: LogitsFile, bootstrap: Bootstrap, reference: str | None = None) -> Baselines:
+def baselines(
+    logits: LogitsFile, bootstrap: Bootstrap, reference: str | None = None, calibrator: Calibrator | None = None
+) -> Baselines:
     """Fit the rules on the fit split and judge them on the eval split.
 
-    reference: what the differences are taken to; default: the calibrated engine where the file has its logits.
-    Raises InputError where a split is empty or holds one outcome only, or logits of two engines are mixed; UsageError
-    for a reference there is none of.
+    reference: what the differences are taken to; default: the calibrated engine where the file has its logits;
+    calibrator: what calibrates it, None: as recorded (decisions), or fitted on the fit split (router). Raises
+    InputError where a split is empty or holds one outcome only, logits of two engines are mixed, or the calibrator was
+    fitted on answers of the eval split; UsageError for a reference there is none of.
     """
-    judged, skipped = _router(logits) if logits.kind == ROUTER else _decisions(logits)
+    if calibrator is not None:
+        check_selection(logits, Selection(calibrator, EVAL))
+    judged, skipped = _router(logits, calibrator) if logits.kind == ROUTER else _decisions(logits, calibrator)
     if reference is None:
         reference = next(name for name in (ENGINE_PLATT, ENGINE, PASS_RATE_PLATT, BASE_RATE) if name in judged)
     if reference not in judged:
@@ -130,7 +136,7 @@ def baselines(logits: LogitsFile, bootstrap: Bootstrap, reference: str | None = 
     return Baselines(logits, reference, found, skipped, len(judged[reference]), clusters, bootstrap)
 
 
-def _router(logits: LogitsFile) -> tuple[dict[str, Judged], dict[str, str]]:
+def _router(logits: LogitsFile, calibrator: Calibrator | None) -> tuple[dict[str, Judged], dict[str, str]]:
     fitted, held_out = _both(logits, logits.scores)
     where = str(logits.path)
     rate = sum(score.outcome for score in fitted) / len(fitted)
@@ -152,13 +158,14 @@ def _router(logits: LogitsFile) -> tuple[dict[str, Judged], dict[str, str]]:
     if any(score.logit is None for score in logits.scores):
         return judged, skipped | dict.fromkeys((ENGINE_RAW, ENGINE_PLATT), "the file has no logits")
     logits.one_engine()
-    engine = fit_scores(fitted, where)
+    found = fit_scores(fitted, where) if calibrator is None else None
+    a, b = (found.a, found.b) if found else calibrator.platt if calibrator else (1.0, 0.0)
     judged[ENGINE_RAW] = judge_scores(held_out, lambda score: platt(1.0, 0.0, score.logit or 0.0))
-    judged[ENGINE_PLATT] = judge_scores(held_out, lambda score: platt(engine.a, engine.b, score.logit or 0.0))
+    judged[ENGINE_PLATT] = judge_scores(held_out, lambda score: platt(a, b, score.logit or 0.0))
     return judged, skipped
 
 
-def _decisions(logits: LogitsFile) -> tuple[dict[str, Judged], dict[str, str]]:
+def _decisions(logits: LogitsFile, calibrator: Calibrator | None) -> tuple[dict[str, Judged], dict[str, str]]:
     logits.one_engine()
     fitted, held_out = _both(logits, logits.answers)
     counts = Counter((answer.question, answer.options, answer.gold.label) for answer in fitted)
@@ -167,7 +174,7 @@ def _decisions(logits: LogitsFile) -> tuple[dict[str, Judged], dict[str, str]]:
         seen = [counts[answer.question, answer.options, label] + 1 for label in range(len(answer.options))]
         return [math.log(count / sum(seen)) for count in seen]
 
-    now: Calibrator = recorded(logits)
+    now: Calibrator = calibrator or recorded(logits)
     rules = {UNIFORM: lambda answer: [0.0] * len(answer.options), PRIOR: prior}
     judged = {
         name: judge_answers([replace(a, logits=tuple(rule(a))) for a in held_out], lambda answer: 1.0)

@@ -26,7 +26,7 @@ _PLAIN_SIGMOID = (1.0, 0.0)
 class Calibrator:
     """source: "recorded" (as the engine applied it), "none", or the file it comes from; version: what answers call it;
     temperature: of an answer; platt: (a, b) of the router; fitted_on: fingerprints of the records it was fitted on,
-    where it says so.
+    where it says so; doubts: one text for every temperature at the bounds of the clamp.
     """
 
     source: str
@@ -34,6 +34,7 @@ class Calibrator:
     temperature: Callable[[LabelledAnswer], float]
     platt: tuple[float, float]
     fitted_on: frozenset[str] = frozenset()
+    doubts: tuple[str, ...] = ()
 
     def probability(self, score: LabelledScore) -> float:
         """p_success as the router prints it."""
@@ -41,7 +42,7 @@ class Calibrator:
         return platt(*self.platt, score.logit)
 
     def to_json(self) -> dict[str, Any]:
-        return {"source": self.source, "version": self.version}
+        return {"source": self.source, "version": self.version, "doubts": list(self.doubts)}
 
 
 def recorded(logits: LogitsFile) -> Calibrator:
@@ -114,6 +115,18 @@ def _of_spec(spec: DecisionSpec, where: str, kind: str) -> Calibrator:
         version,
         lambda answer: table.temperature_for(answer.type, len(answer.options)),
         spec.router.platt or _PLAIN_SIGMOID,
+        doubts=_doubts(table) if kind == DECISION else (),
+    )
+
+
+def _doubts(table: Calibration) -> tuple[str, ...]:
+    """A temperature at a bound was put there by the clamp, when it was fitted or now that it is used."""
+    return tuple(
+        f"the temperature of {kind} with {bucket} options is clamped to {table.clamped(stored):g}: "
+        "treat as uncalibrated"
+        for kind, buckets in table.temperature.items()
+        for bucket, stored in buckets.items()
+        if table.clamped(stored) in table.clamp
     )
 
 

@@ -88,7 +88,7 @@ class Evaluation:
             "format": EVAL_FORMAT,
             "layactl": __version__,
             "kind": found.kind,
-            "logits": {"sha256": found.sha256, "records": found.records, "refused": found.refused},
+            "logits": found.counts,
             "engines": found.engines,
             "calibration": self.calibrator.to_json(),
             "split": self.split,

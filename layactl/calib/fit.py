@@ -119,7 +119,7 @@ class Fit:
             "format": FIT_FORMAT,
             "layactl": __version__,
             "kind": found.kind,
-            "logits": {"sha256": found.sha256, "records": found.records, "refused": found.refused},
+            "logits": found.counts,
             "engine": found.one_engine(),
             "split": fitted_split(found).to_json(),
             "calibration": self.block,

@@ -74,7 +74,8 @@ def judge_answers(
     digits: int | None = None,
     acts: Acts = lambda item, confidence: True,
 ) -> Judged:
-    """Decisions. temperature: of an answer; digits: as `decide --round` prints them, None: unrounded; acts: the gate.
+    """Decisions. temperature: of an answer; digits: as `decide --round` prints them, None: unrounded; acts: the gate,
+    which is asked with the unrounded confidence, as `decide` asks it.
 
     A noul is read as true from P(true) = 0.5 on, a choice or score as its first largest option. Brier is the sum over
     the options of (p - y)^2, from 0 to 2; the AUC says how often a right answer has more confidence than a wrong one.
@@ -84,11 +85,12 @@ def judge_answers(
     questions: dict[str, int] = {}
     rows, events = [], []
     for n, answer in enumerate(answers):
-        p = printed(answer, temperature(answer), digits)
+        exact = printed(answer, temperature(answer))
+        p = exact if digits is None else [round(p_k, digits) for p_k in exact]
         numbers = [classes.setdefault((answer.question, option), len(classes)) for option in answer.options]
         cluster = clusters.setdefault(answer.member.cluster, len(clusters))
         question = questions.setdefault(answer.question, len(questions))
-        rows.append(_row(answer, p, numbers, cluster, question, acts))
+        rows.append(_row(answer, p, numbers, cluster, question, acts(answer, max(exact))))
         events += [
             (number, n, p_k, y_k) for number, p_k, y_k in zip(numbers, p, answer.gold.probabilities, strict=True)
         ]
@@ -133,7 +135,7 @@ class _Row(NamedTuple):
 
 
 def _row(
-    answer: LabelledAnswer, p: Sequence[float], numbers: Sequence[int], cluster: int, question: int, acts: Acts
+    answer: LabelledAnswer, p: Sequence[float], numbers: Sequence[int], cluster: int, question: int, acted: bool
 ) -> _Row:
     y = answer.gold.probabilities
     top, confidence = predicted_option(answer.type, p), max(p)
@@ -144,7 +146,7 @@ def _row(
         correct=float(top == answer.gold.label),
         brier=math.fsum((p_k - y_k) ** 2 for p_k, y_k in zip(p, y, strict=True)),
         nll=-math.fsum(y_k * math.log(max(p_k, _SMALLEST)) for p_k, y_k in zip(p, y, strict=True)),
-        acted=float(acts(answer, confidence)),
+        acted=float(acted),
         said=top,
         predicted=numbers[top],
         true=numbers[answer.gold.label],
@@ -165,7 +167,8 @@ def judge_scores(
     failures. What is acted on is a candidate with enough p_success, and it is right when it succeeds.
     """
     clusters: dict[tuple[str, str], int] = {}
-    p = np.array([probability(s) if digits is None else round(probability(s), digits) for s in scores], np.float64)
+    exact = [probability(s) for s in scores]
+    p = np.array(exact if digits is None else [round(p_s, digits) for p_s in exact], np.float64)
     y = np.array([score.outcome for score in scores], np.float64)
     cluster = np.array([clusters.setdefault(score.member.cluster, len(clusters)) for score in scores], np.int64)
     return Judged(
@@ -177,7 +180,7 @@ def judge_scores(
         nll=-np.log(np.maximum(np.where(y == 1, p, 1 - p), _SMALLEST)),
         ranked=p,
         event=y,
-        acted=np.array([acts(s, float(p_s)) for s, p_s in zip(scores, p, strict=True)], np.float64),
+        acted=np.array([acts(s, p_s) for s, p_s in zip(scores, exact, strict=True)], np.float64),
     )
 
 

@@ -62,7 +62,8 @@ class LogitsFile:
 
     records, refused: how many lines, and how many of them only say that the request was refused;
     engines: the distinct engine blocks of the records, None for records without one;
-    heldout, stated_splits: how the splits were told apart, as `read_logits` takes them.
+    heldout, stated_splits: how the splits were told apart, as `read_logits` takes them; one_option: answers that were
+    left out because there was nothing to choose from.
     """
 
     path: Path
@@ -75,6 +76,7 @@ class LogitsFile:
     engines: list[dict[str, Any] | None]
     heldout: float = HELDOUT_FRACTION
     stated_splits: bool = True
+    one_option: int = 0
 
     def one_engine(self) -> dict[str, Any] | None:
         """The engine all logits come from, None where the file names none. Raises InputError for more than one."""
@@ -93,6 +95,21 @@ class LogitsFile:
                 "the candidates have no logits", where=missing.member.where, hint="layactl calib collect adds them"
             )
 
+    @property
+    def counts(self) -> dict[str, Any]:
+        """Which file it is, and what was left out of it."""
+        left_out = {"refused": self.refused, "one_option": self.one_option}
+        return {"sha256": self.sha256, "records": self.records, **left_out}
+
+    def soft(self) -> int:
+        """How many answers have a distribution as gold, of which shares and certificates use the label alone."""
+        return sum(answer.gold.soft for answer in self.answers)
+
+    def odd_labels(self) -> int:
+        """How many of them are labelled with another option than their most probable one."""
+        golds = (answer.gold for answer in self.answers)
+        return sum(gold.probabilities[gold.label] < max(gold.probabilities) for gold in golds)
+
     def shared_states(self) -> int:
         """How many states (of a router: tasks with their criteria) stand in both splits under different groups, which
         lets a fit see what it is judged by.
@@ -110,6 +127,7 @@ class _Lines:
     engines: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     records: int = 0
     refused: int = 0
+    one_option: int = 0
 
 
 def read_logits(path: Path, *, heldout: float = HELDOUT_FRACTION, stated_splits: bool = True) -> LogitsFile:
@@ -132,7 +150,8 @@ def read_logits(path: Path, *, heldout: float = HELDOUT_FRACTION, stated_splits:
         if lines.answers and lines.scores:
             raise InputError("is a record of another kind than those before it", where=fields.where)
     if not lines.answers and not lines.scores:
-        raise InputError("holds no labelled answers", where=str(path))
+        idle = f" but to {lines.one_option} questions of one option" if lines.one_option else ""
+        raise InputError(f"holds no labelled answers{idle}", where=str(path))
     kind = outcomes.KIND if lines.scores else decisions.KIND
     splits = assign_splits(kind, lines.members, heldout, stated=stated_splits)
     split_of = {member.id: split for member, split in zip(lines.members, splits, strict=True)}
@@ -147,6 +166,7 @@ def read_logits(path: Path, *, heldout: float = HELDOUT_FRACTION, stated_splits:
         list(lines.engines.values()),
         heldout,
         stated_splits,
+        lines.one_option,
     )
 
 
@@ -183,7 +203,12 @@ def _read_answers(fields: JsonObject, seen: dict[str, str], lines: _Lines) -> No
     answers = fields.object("answers")
     _engine(fields, lines)
     for question_id in answers.values:
-        lines.answers.append(_answer(answers.object(question_id), member, question_id, tags, state))
+        answer = _answer(answers.object(question_id), member, question_id, tags, state)
+        if len(answer.options) > 1:
+            lines.answers.append(answer)
+        else:
+            # Right with confidence 1 whatever the model: it would flatter every number.
+            lines.one_option += 1
 
 
 def _answer(

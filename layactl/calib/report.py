@@ -71,7 +71,7 @@ def report(
         old = replace(selection, calibrator=before)
         earlier = evaluate(logits, old, bootstrap)
         comparison = compare(selection.split, _judged(logits, old), _judged(logits, selection), bootstrap)
-    rules, why = _baselines(logits, bootstrap)
+    rules, why = _baselines(logits, bootstrap, None if before is None else selection.calibrator)
     return Report(evaluation, earlier, comparison, thresholds(logits, selection, risk), rules, why)
 
 
@@ -81,9 +81,9 @@ def _judged(logits: LogitsFile, selection: Selection) -> Any:
     return selection.judge_answers(selection.answers(logits))
 
 
-def _baselines(logits: LogitsFile, bootstrap: Bootstrap) -> tuple[Baselines | None, str]:
+def _baselines(logits: LogitsFile, bootstrap: Bootstrap, calibrator: Calibrator | None) -> tuple[Baselines | None, str]:
     try:
-        return baselines(logits, bootstrap), ""
+        return baselines(logits, bootstrap, calibrator=calibrator), ""
     except LayactlError as error:
         return None, error.message
 
@@ -95,7 +95,8 @@ def facts_of(found: Evaluation) -> dict[str, str]:
     named = ("model", "kernels", "precision", "plan", "max_len", "spec_sha256", "source_sha256", "build")
     return {
         "logits": f"{logits.path.name}, sha256 {logits.sha256}",
-        "records": f"{logits.records:,}, of them {logits.refused:,} refused and left out",
+        "records": f"{logits.records:,}, of them {logits.refused:,} refused and left out; "
+        f"{logits.one_option:,} answers of one option left out",
         "answers": f"{found.parts[0].answers:,} of the {found.split} split, {found.parts[0].clusters:,} clusters",
         "calibration": f"{found.calibrator.version} ({found.calibrator.source})",
         **{name: str(engine[name]) for name in named if engine.get(name) is not None},

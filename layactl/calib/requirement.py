@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,9 @@ from layactl.calib.evaluation import ALL, DEFINITIONS, Evaluation
 from layactl.errors import UsageError
 
 _FORM = re.compile(
-    r"\s*(?P<delta>delta\.)?(?P<metric>[a-z0-9_]+)\s*(?:\[(?P<slice>[^\]]+)\])?\s*(?P<sign>>=|<=|>|<)\s*(?P<number>\S+)\s*"
+    r"\s*(?P<delta>delta\.)?(?P<metric>[a-z0-9_]+)\s*(?:\[(?P<slice>.+)\])?\s*(?P<sign>>=|<=|>|<)\s*(?P<number>\S+)\s*"
 )
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -66,12 +68,9 @@ def parse_requirement(text: str, compared: bool) -> Requirement:
         raise UsageError("is no condition", where=where, hint="write it like 'ece>0.08' or 'accuracy[type=noul]<0.9'")
     if match["metric"] not in _METRICS:
         raise UsageError(f"no metric is called {match['metric']:.40}", where=where, hint=", ".join(sorted(_METRICS)))
-    try:
-        limit = float(match["number"])
-        if limit != limit:
-            raise ValueError
-    except ValueError:
-        raise UsageError(f"{match['number']:.40} is no number", where=where) from None
+    limit = float(match["number"]) if _NUMBER.fullmatch(match["number"]) else math.inf
+    if not math.isfinite(limit):
+        raise UsageError(f"{match['number']:.40} is no finite number", where=where)
     if match["delta"] and not compared:
         raise UsageError("a delta needs --against", where=where)
     return Requirement(

@@ -21,6 +21,9 @@ _SPLITS = {
     "all": "all answers, those of the fit split IN SAMPLE where the calibration was fitted on them",
 }
 
+# Fewer and a bootstrap over clusters understates the spread.
+_FEW_CLUSTERS = 30
+
 
 def number(value: float | None, digits: int = 4) -> str:
     """A number of a table; a dash where it is not defined."""
@@ -34,6 +37,12 @@ def with_interval(estimate: Estimate, *, signed: bool = False) -> str:
     spec = "+.4f" if signed else ".4f"
     interval = f" [{estimate.low:{spec}}, {estimate.high:{spec}}]" if estimate.low is not None else ""
     return f"{estimate.value:{spec}}{interval}"
+
+
+def few_clusters(clusters: int) -> list[str]:
+    """What to say of a bootstrap over so many clusters."""
+    few = clusters < _FEW_CLUSTERS
+    return [f"{clusters} clusters are fewer than {_FEW_CLUSTERS}: the intervals are too narrow"] if few else []
 
 
 def fit_tables(fit: Fit) -> list[TextTable]:
@@ -56,7 +65,10 @@ def evaluation_tables(evaluation: Evaluation) -> list[TextTable]:
     defined = {name: found for name, found in whole.metrics.items() if found.value is not None and name not in idle}
     rows = [[name, with_interval(found)] for name, found in defined.items()]
     rows.append(["aurc", number(evaluation.risk_coverage.aurc)])
-    found = [TextTable(title, ["metric", "value and 95 %"], rows)]
+    notes = [*evaluation.calibrator.doubts, *few_clusters(whole.clusters)]
+    if soft := evaluation.logits.soft():
+        notes.append(f"{soft:,} answers of the file have soft gold: all but Brier and NLL use its label alone")
+    found = [TextTable(title, ["metric", "value and 95 %"], rows, "; ".join(notes))]
     if len(evaluation.parts) > 1:
         names = list(defined)
         parts = [
@@ -172,6 +184,9 @@ def thresholds_table(found: Thresholds) -> TextTable:
         note += "; NOT SO where the pooled answers of a group depend on each other"
     if found.in_sample:
         note += f"; NOT SO: {found.in_sample:,} answers are IN SAMPLE, the calibration was fitted on them"
+    if soft := found.logits.soft():
+        note += f"; {soft:,} answers of the file have soft gold, and wrong is another option than its label"
+    note = "; ".join([note, *found.selection.calibrator.doubts])
     return TextTable(
         f"thresholds of {found.logits.path.name}, {found.selection.split} answers",
         ["for", "answers", "act from", "coverage", "wrong", "at most", "why not"],
@@ -193,11 +208,14 @@ def comparison_table(comparison: Comparison) -> TextTable:
         for metric, delta in comparison.delta.items()
     ]
     title = _SPLITS[comparison.split]
+    about = (
+        "95 % percentile intervals, whole clusters resampled; convincing: the interval of the difference holds no zero"
+    )
     return TextTable(
         f"{title}: {comparison.answers:,} answers of {comparison.clusters:,} clusters",
         ["metric", "before", "after", "after - before", "convincing"],
         rows,
-        "95 % percentile intervals, whole clusters resampled; convincing: the interval of the difference holds no zero",
+        "; ".join([about, *few_clusters(comparison.clusters)]),
     )
 
 

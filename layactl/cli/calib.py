@@ -258,6 +258,10 @@ def open_logits(path: Path, heldout: float | None, resplit: bool, quiet: bool, f
     found = read_logits(path, heldout=fraction, stated_splits=not resplit)
     if found.refused:
         note(f"{found.refused:,} of {found.records:,} records were refused and are left out", quiet)
+    if found.one_option:
+        note(f"{found.one_option:,} answers to questions of one option are left out", quiet)
+    if odd := found.odd_labels():
+        note(f"{odd:,} answers have soft gold whose label is not its most probable option", quiet)
     if shared := found.shared_states():
         note(
             f"{shared:,} states or tasks are in both splits under different groups: the held-out numbers flatter", quiet

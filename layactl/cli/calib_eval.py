@@ -141,7 +141,11 @@ def eval_command(
     emit(result, tables, out, output_format)
     failures = [line for requirement in requirements for line in requirement.failures(evaluation, comparisons)]
     if output_format is Format.table and requirements:
-        plain_line(f"FAIL {'; '.join(failures)}" if failures else f"PASS {len(requirements)} conditions")
+        plain_line(
+            f"FAIL {'; '.join(failures)}"
+            if failures
+            else f"PASS {len(requirements)} condition{'s' * (len(requirements) > 1)}"
+        )
     elif failures:
         note(f"failed {'; '.join(failures)}")
     return _FAILED if failures else 0
@@ -195,11 +199,14 @@ def baselines_command(
     logits: LogitsArgument,
     reference: Annotated[
         str | None,
-        typer.Option("--reference", metavar="NAME", help="What differences are taken to. Default: the fitted engine."),
+        typer.Option(
+            "--reference", metavar="NAME", help="What differences are taken to. Default: the engine, calibrated."
+        ),
     ] = None,
     fail_if_beaten: Annotated[
         bool, typer.Option("--fail-if-beaten", help="Exit code 1 when a rule without the model is better.")
     ] = False,
+    fit: FitOption = None,
     heldout: HeldoutOption = None,
     resplit: ResplitOption = False,
     resamples: ResamplesOption = 1000,
@@ -216,8 +223,10 @@ def baselines_command(
     from layactl.calib.bootstrap import Bootstrap
     from layactl.calib.tables import baselines_tables
 
-    refuse_outputs({"-o": out}, _inputs(logits))
-    found = baselines(open_logits(logits, heldout, resplit, quiet), Bootstrap(resamples, seed), reference)
+    refuse_outputs({"-o": out}, _inputs(logits, fit))
+    data = open_logits(logits, heldout, resplit, quiet, fit)
+    fitted = None if fit is None else calibrator(data, fit, None, False)
+    found = baselines(data, Bootstrap(resamples, seed), reference, fitted)
     emit(found.to_json(), baselines_tables(found), out, output_format)
     better = found.better()
     if output_format is Format.table:

@@ -19,9 +19,10 @@ from layactl.calib.baselines import Baselines, baselines
 from layactl.calib.bootstrap import Bootstrap
 from layactl.calib.card_features import CardFeatures, pass_rate
 from layactl.calib.logits import LabelledScore
+from layactl.calib.result_file import write_result
 from layactl.errors import InputError, UsageError
 from tests.calib.examples import SCHEMA, candidate, card, jsonl, outcomes
-from tests.calib.simulated import answers, logits_file, member
+from tests.calib.simulated import answers, fit_of, halves, logits_file, member, record
 
 FEW = Bootstrap(200)
 
@@ -188,3 +189,17 @@ def test_the_command_fails_a_router_that_is_beaten(tmp_path: Path, cli: Callable
         cli("calib", "baselines", path, "--resamples", 200, "--reference", "pass-rate-platt", "--fail-if-beaten").code
         == 0
     )
+
+
+def test_the_command_holds_rules_against_a_fit(tmp_path: Path, cli: Callable[..., Any]):
+    items = halves(answers(np.random.default_rng(1), 900, 2.5))
+    logits = jsonl(tmp_path / "logits.jsonl", map(record, items))
+    made = fit_of(items)
+    write_result(tmp_path / "fit.json", made.to_json())
+    found = {}
+    for options in ((), ("--fit", tmp_path / "fit.json")):
+        value = json.loads(cli("calib", "baselines", logits, "--format", "json", "--resamples", 0, *options).out)
+        engine = next(b for b in value["baselines"] if b["name"] == value["reference"])
+        found[bool(options)] = engine["metrics"]["nll"]["value"]
+    held_out = made.comparisons[0]
+    assert found == {False: held_out.before["nll"].value, True: held_out.after["nll"].value}

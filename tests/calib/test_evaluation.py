@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from layactl.calib.collect import collect
 from layactl.calib.comparison import PairedComparison, compare_files, holm, mcnemar
 from layactl.calib.curves import confusions, reliability, risk_coverage, wilson
 from layactl.calib.evaluation import DEFINITIONS, Evaluation, Selection, evaluate
+from layactl.calib.gold import Gold
 from layactl.calib.judged import judge_answers
 from layactl.calib.labelled import read_labelled
 from layactl.calib.logits import LogitsFile
@@ -30,7 +32,7 @@ from layactl.gguf_file.reader import GgufFile
 from layactl.reporting.act_gate import ActGate, GateRule
 from tests.calib.examples import QUESTIONS, decision, jsonl
 from tests.calib.golden import GOLDEN
-from tests.calib.simulated import answer, answers, logits_file, member, scores
+from tests.calib.simulated import answer, answers, logits_file, member, record, scores
 
 FEW = Bootstrap(50)
 
@@ -286,7 +288,23 @@ def test_a_condition_on_the_difference_looks_at_every_other_file():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ece", "ece=1", "ece>", "ece>x", "ece>nan", "quality>1", "ece[type>1", "delta.ece>1", "ece>1 or 2"]
+    "text",
+    [
+        "",
+        "ece",
+        "ece=1",
+        "ece>",
+        "ece>x",
+        "ece>nan",
+        "quality>1",
+        "ece[type>1",
+        "delta.ece>1",
+        "ece>1 or 2",
+        "ece>inf",
+        "ece>1e999",
+        "ece>1_0",
+        "ece>\uff11",
+    ],
 )
 def test_a_condition_that_says_nothing_is_wrong_usage(text: str):
     with pytest.raises(UsageError):
@@ -297,6 +315,52 @@ def test_a_gate_of_routers_is_none_for_decisions():
     gate = ActGate([GateRule(0.5)], kind="router")
     with pytest.raises(UsageError, match="is a gate for router confidences"):
         evaluated(mixed(), gate=gate)
+
+
+def test_a_slice_may_hold_any_bracket():
+    found = parse_requirement("accuracy[group=a[1]>2]<0.9", False)
+    assert (found.slice, found.sign, found.limit) == ("group=a[1]>2", "<", 0.9)
+
+
+def test_a_gate_sees_unrounded_confidences_whatever_is_printed():
+    """As `decide --round N --min-confidence X` acts."""
+    gate = ActGate([GateRule(0.7)])
+    items = [answer([math.log(p), math.log(1 - p)], 0, i) for i, p in enumerate([0.695, 0.699, 0.701] * 10)]
+    for digits in (None, 1):
+        coverage = evaluated(items, gate=gate, digits=digits).parts[0].metrics["coverage"].value
+        assert coverage == pytest.approx(1 / 3)
+    routed = [replace(s, logit=math.log(0.699 / 0.301)) for s in scores(np.random.default_rng(0), 30, 1, 0)]
+    assert evaluated(routed, gate=gate, digits=1).parts[0].metrics["coverage"].value == 0.0
+
+
+def test_questions_of_one_option_are_left_out_and_counted(tmp_path: Path, cli: Callable[..., Any]):
+    wrong = [record(answer([3, 0], 1, i, split="eval")) for i in range(40)]
+    idle = [record(answer([1], 0, 100 + i, split="eval")) for i in range(60)]
+    path = jsonl(tmp_path / "logits.jsonl", [*wrong, *idle])
+    value = json.loads(cli("calib", "eval", path, "--format", "json", "--resamples", 0).out)
+    assert (value["slices"][0]["answers"], value["logits"]["one_option"]) == (40, 60)
+    assert value["slices"][0]["metrics"]["accuracy"]["value"] == 0.0
+    assert "60 answers to questions of one option are left out" in cli("calib", "eval", path, "--resamples", 0).err
+    alone = cli("calib", "threshold", jsonl(tmp_path / "idle.jsonl", idle), "--by", "all")
+    assert alone.code == 1 and "holds no labelled answers but to 60 questions of one option" in alone.error_lines[0]
+
+
+def test_tables_say_what_their_numbers_do_not(tmp_path: Path, cli: Callable[..., Any]):
+    soft = [record(answer([3, 0], 1, i, gold=Gold(1, (0.6, 0.4)), split="eval")) for i in range(20)]
+    path = jsonl(tmp_path / "logits.jsonl", soft)
+    spec = tmp_path / "spec.json"
+    block = {"method": "temperature", "temperature": {"choice": 5.0, "noul": 1.5}}
+    spec.write_text(json.dumps({"spec_version": 1, "layout": "laya", "calibration": block}))
+    done = cli("calib", "eval", path, "--spec", spec, "--resamples", 0)
+    assert "the temperature of choice with * options is clamped to 5: treat as uncalibrated" in done.out
+    assert "noul" not in done.out
+    assert "20 clusters are fewer than 30: the intervals are too narrow" in done.out
+    assert "20 answers of the file have soft gold" in done.out
+    assert "20 answers have soft gold whose label is not its most probable option" in done.err
+    certified = cli("calib", "threshold", path, "--spec", spec, "--split", "all").out
+    assert (
+        "is clamped to 5: treat as uncalibrated" in certified and "20 answers of the file have soft gold" in certified
+    )
 
 
 # The command.
@@ -337,7 +401,7 @@ def test_the_numbers_judged_are_the_numbers_printed(
 @pytest.mark.parametrize(
     ("conditions", "code", "verdict"),
     [
-        (["accuracy<0"], 0, "PASS 1 conditions"),
+        (["accuracy<0"], 0, "PASS 1 condition"),
         (["accuracy<0", "ece>0"], 1, "FAIL ece>0: it is "),
         (["accuracy[type=rank]<0"], 1, "FAIL accuracy[type=rank]<0: no slice type=rank"),
         (["nonsense"], 2, ""),

@@ -97,6 +97,16 @@ def test_before_and_after_are_the_evaluations_own_numbers():
         assert found.comparison.before[metric].value == found.before.parts[0].metrics[metric].value
 
 
+@pytest.mark.parametrize("kind", ["decisions", "router"])
+def test_baselines_are_held_against_the_calibration_that_is_reported(kind: str):
+    items = decisions() if kind == "decisions" else halves(scores(np.random.default_rng(2), 1200, 0.7, -0.2))
+    found = made(items)
+    assert found.baselines is not None
+    own = next(b for b in found.baselines.found if b.name == found.baselines.reference)
+    for metric in ("nll", "ece"):
+        assert own.metrics[metric].value == pytest.approx(found.evaluation.parts[0].metrics[metric].value)
+
+
 def test_a_report_is_json_without_nan():
     for items in (decisions(), halves(scores(np.random.default_rng(2), 600, 0.7, -0.2))):
         value = json.loads(json.dumps(made(items).to_json(), allow_nan=False))
