@@ -57,9 +57,13 @@ def collect(
         "identity": scorer.identity,
     }
     count, ids = Collected(), []
+    # As a line spells it.
+    engine = strict_json.loads_strict(strict_json.dumps(scorer.engine))
 
     def earlier(record: Record) -> None:
         ids.append(record.get("id"))
+        if "refused" not in record and record.get("engine") != engine:
+            raise OutputError(f"the record {record.get('id')!r:.60} is of another engine than this run", where=str(out))
         count.refused += "refused" in record
 
     with record_stream(out, meta, resume=resume, earlier=earlier) as write:

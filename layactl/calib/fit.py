@@ -231,7 +231,9 @@ def _check_counts(logits: LogitsFile, fitted: int, held_out: int, minimums: Mini
             raise InputError(
                 f"the {split} split holds {count} answers; at least {max(1, least)} are needed",
                 where=str(logits.path),
-                hint=f"{option} says how few will do" if count else "every record states one split, or --heldout-frac",
+                hint=f"{option} says how few will do"
+                if count
+                else "all records are of one group, all state one split, or --heldout-frac leaves none",
             )
 
 

@@ -19,6 +19,8 @@ from layactl.calib.tables import (
 from layactl.reporting.html_page import Html, facts, figures, note, page, section, table
 from layactl.reporting.svg_plot import SERIES, Plot, matrix
 
+# Pixels to either side: bars of before and after at the same probability must not cover each other.
+_APART = 2.0
 NOW, THEN, IDEAL = SERIES[0], SERIES[1], SERIES[5]
 
 
@@ -54,12 +56,13 @@ def _name(found: Evaluation) -> str:
 def _reliability(report: Report) -> list[Html]:
     found, before = report.evaluation, report.before
     event = "succeeds" if found.logits.kind == ROUTER else "is right"
-    plots = []
+    rows = []
     for name, bins in found.reliability.items():
         earlier = before.reliability[name] if before is not None else None
-        plots.append((_diagram(name, bins, earlier, event), _caption(name, bins)))
-        plots.append((_counts(name, bins), f"How many answers of {name} have such a probability."))
-    return [figures(plots), *(table(reliability_table(found, name)) for name in found.reliability)]
+        diagram = (_diagram(name, bins, earlier, event), _caption(name, bins))
+        # A row of its own: a diagram and its counts stay together at any width.
+        rows.append(figures([diagram, (_counts(name, bins), f"How many answers of {name} have such a probability.")]))
+    return [*rows, *(table(reliability_table(found, name)) for name in found.reliability)]
 
 
 def _diagram(name: str, bins: Sequence[ReliabilityBin], before: Sequence[ReliabilityBin] | None, event: str) -> str:
@@ -67,10 +70,17 @@ def _diagram(name: str, bins: Sequence[ReliabilityBin], before: Sequence[Reliabi
     plot.line([(0.0, 0.0), (1.0, 1.0)], IDEAL, dashed=True)
     if before is not None:
         points, errors, tips = _points(before)
-        plot.points(points, THEN, errors=errors, tips=tips, name="before")
+        plot.points(points, THEN, errors=errors, tips=tips, name="before", shift=-_APART)
     points, errors, tips = _points(bins)
     plot.line(points, NOW)
-    plot.points(points, NOW, errors=errors, tips=tips, name="after" if before is not None else "")
+    plot.points(
+        points,
+        NOW,
+        errors=errors,
+        tips=tips,
+        name="after" if before is not None else "",
+        shift=_APART if before else 0.0,
+    )
     return plot.svg()
 
 

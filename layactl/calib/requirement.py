@@ -23,7 +23,9 @@ _SIGNS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-_METRICS = frozenset(name for names in DEFINITIONS.values() for name in names)
+# A curve's area has neither parts nor draws.
+_AURC = "aurc"
+_METRICS = frozenset(name for names in DEFINITIONS.values() for name in names) | {_AURC}
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Requirement:
 
     def failures(self, evaluation: Evaluation, comparisons: Sequence[PairedComparison]) -> list[str]:
         """One text for every value that the condition names as a failure; what is not defined fails too."""
+        if self.metric == _AURC:
+            return self._failed({_AURC: Estimate(evaluation.risk_coverage.aurc)})
         if not self.delta:
             own = evaluation.part(self.slice)
             return self._failed(None if own is None else own.metrics)
@@ -71,6 +75,8 @@ def parse_requirement(text: str, compared: bool) -> Requirement:
     limit = float(match["number"]) if _NUMBER.fullmatch(match["number"]) else math.inf
     if not math.isfinite(limit):
         raise UsageError(f"{match['number']:.40} is no finite number", where=where)
+    if match["metric"] == _AURC and (match["delta"] or match["slice"]):
+        raise UsageError("aurc is of all answers of the file alone", where=where)
     if match["delta"] and not compared:
         raise UsageError("a delta needs --against", where=where)
     return Requirement(

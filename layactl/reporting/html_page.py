@@ -28,7 +28,9 @@ h3{font-size:1rem;margin:1.2rem 0 .4rem}
 p,dd,figcaption,.note{color:var(--soft)}.note{font-size:.85rem;margin:.3rem 0 1rem}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}
-th:first-child,td:first-child{text-align:left}thead th{background:var(--tint)}
+th:first-child,td:first-child{text-align:left}
+td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:8rem;max-width:22rem}
+thead th{background:var(--tint)}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;margin:.5rem 0;font-size:.9rem}dt{font-weight:600}
 dd{margin:0;overflow-wrap:anywhere}
 .figures{display:flex;flex-wrap:wrap;gap:1rem}figure{margin:0}figcaption{font-size:.82rem;max-width:24rem}

@@ -64,12 +64,15 @@ class Plot:
         errors: Sequence[Range | None] = (),
         tips: Sequence[str] = (),
         name: str = "",
+        shift: float = 0.0,
     ) -> None:
-        """Dots. errors: (low, high) of y beside each point, drawn as bars; tips: shown when a reader points at one."""
+        """Dots. errors: (low, high) of y beside each point, drawn as bars; tips: shown when a reader points at one;
+        shift: pixels to the right, to tell series apart that share their points.
+        """
         for i, (px, py) in enumerate(points):
             if not (math.isfinite(px) and math.isfinite(py)):
                 continue
-            at, bar = self._x(px), errors[i] if i < len(errors) else None
+            at, bar = self._x(px) + shift, errors[i] if i < len(errors) else None
             if bar is not None:
                 low, high = self._y(bar[0]), self._y(bar[1])
                 self._drawn.append(f'<path class="line {series}" d="M{at:.2f} {low:.2f}V{high:.2f}"/>')
@@ -147,7 +150,8 @@ def matrix(
     left = 26.0 + _CHARACTER * max((len(_clip(name)) for name in rows), default=0)
     # The names of columns stand at 45 degrees.
     top = 48.0 + _CHARACTER * 0.75 * max((len(_clip(name)) for name in columns), default=0)
-    parts = [_text(6, 16, title, anchor="start", style="label")]
+    width, height = left + _CELL * len(columns) + 60.0, top + _CELL * len(rows) + 14.0
+    parts = [_text(6, 16, _clip(title, int((width - 6) / (1.1 * _CHARACTER))), anchor="start", style="label")]
     parts.append(_text(6, 31, f"{axes[0]} \u2193 {axes[1]} \u2192", anchor="start"))
     for j, name in enumerate(columns):
         parts.append(_text(left + _CELL * (j + 0.5), top - 6, _clip(name), anchor="start", turn=-45))
@@ -161,7 +165,6 @@ def matrix(
             box = f'x="{x:.2f}" y="{y:.2f}" width="{_CELL - 2}" height="{_CELL - 2}"'
             parts.append(f'<rect class="{kind}" {box} fill-opacity="{0.06 + 0.74 * share:.3f}">{tip}</rect>')
             parts.append(_text(x + _CELL / 2 - 1, y + _CELL / 2 + 3, _amount(count), style="count"))
-    width, height = left + _CELL * len(columns) + 60.0, top + _CELL * len(rows) + 14.0
     return _svg(math.ceil(width), math.ceil(height), title, parts)
 
 
@@ -213,5 +216,5 @@ def _amount(count: int) -> str:
     return f"{count}" if count < 10_000 else f"{count / 1000:.0f}k"
 
 
-def _clip(name: str) -> str:
-    return name if len(name) <= _MOST_LABEL else name[: _MOST_LABEL - 1] + "\u2026"
+def _clip(name: str, most: int = _MOST_LABEL) -> str:
+    return name if len(name) <= most else name[: most - 1] + "\u2026"

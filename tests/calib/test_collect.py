@@ -15,7 +15,7 @@ from layactl.calib.labelled import read_labelled
 from layactl.calib.logits import read_logits
 from layactl.calib.scorer import EngineScorer, RawAnswer
 from layactl.core.calibration import platt, softmax
-from layactl.errors import InputError, NumericError, RequestError, UsageError
+from layactl.errors import InputError, NumericError, OutputError, RequestError, UsageError
 from layactl.gguf_file.reader import GgufFile
 from layactl.router.score import Router
 from tests.calib.examples import QUESTIONS, candidate, decision, jsonl, outcomes
@@ -101,6 +101,18 @@ def test_a_stopped_run_goes_on_after_its_last_whole_record(tmp_path: Path, data:
     assert (done.before, done.written, done.refused) == (2, 5, 3)
     assert stopped.read_bytes() == whole.read_bytes()
     assert scorer.asked == ["nan", "Billed twice."]  # d is refused before anything is computed
+
+
+def test_earlier_records_of_another_engine_are_not_continued(tmp_path: Path, data: Path):
+    """The sidecar may be right and the lines from elsewhere."""
+    out = tmp_path / "out.jsonl"
+    collect(read_labelled(data), FakeScorer(), out)
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    changed = next(line for line in lines if "engine" in line)
+    changed["engine"] = changed["engine"] | {"kernels": "another"}
+    jsonl(out, lines)
+    with pytest.raises(OutputError, match="is of another engine than this run"):
+        collect(read_labelled(data), FakeScorer(), out, resume=True)
 
 
 def test_a_run_of_another_engine_or_other_data_is_not_resumed(tmp_path: Path, data: Path):

@@ -266,6 +266,8 @@ def test_routers_are_compared_candidate_by_candidate():
         ("accuracy[type=noul]<1", True),
         ("accuracy[lang=fr]<1", True),  # no such part
         ("score_mae>5", False),
+        ("aurc>0.0001", True),
+        ("aurc>1", False),
         ("score_mae[type=noul]>5", True),  # not defined there
         ("nll>=1e9", False),
     ],

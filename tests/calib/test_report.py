@@ -63,6 +63,15 @@ def test_the_page_is_sound_and_shows_every_part(kind: str, before: bool):
     assert all(f">{b.count:,}</text>" in text for b in counted)
 
 
+def test_a_diagram_and_its_counts_share_a_row():
+    text = report_page(made(decisions()))
+    rows = [row for row in text.split('<div class="figures">') if "<title>Reliability, " in row]
+    assert len(rows) >= 2
+    for row in rows:
+        name = re.findall("<title>Reliability, (.*?)</title>", row)
+        assert len(name) == 1 and f"<title>Answers, {name[0]}</title>" in row
+
+
 def test_a_report_without_a_held_out_part_has_no_baselines_and_says_why():
     items = [replace(item, split="eval") for item in decisions()]
     found = made(items)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layactl.reporting.svg_plot import Plot, matrix
+from layactl.reporting.svg_plot import SERIES, Plot, matrix
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -108,3 +108,20 @@ def test_any_text_and_any_numbers_make_well_formed_svg(text: str, points: list[t
     root = ElementTree.fromstring(svg)
     assert root.get("role") == "img"
     ElementTree.fromstring(matrix(text, [text], [text], [[1]]).encode("utf-8", "backslashreplace").decode())
+
+
+def test_a_title_that_does_not_fit_ends_in_an_ellipsis():
+    drawn = matrix("q" * 400, ["a", "b"], ["a", "b"], [[1, 0], [0, 1]])
+    shown = re.search(r'class="label"[^>]*>([^<]*)<', drawn)
+    assert shown is not None and shown[1].endswith("\u2026")
+    width = int(re.search(r'width="(\d+)"', drawn)[1])  # type: ignore[index]
+    assert len(shown[1]) * 6 <= width
+    assert ">short</text>" in matrix("short", ["a", "b"], ["a", "b"], [[1, 0], [0, 1]])
+
+
+def test_series_at_the_same_points_can_stand_beside_each_other():
+    plot = Plot("t", "x", "y")
+    for series, shift in ((SERIES[0], -2.0), (SERIES[1], 2.0)):
+        plot.points([(0.5, 0.5)], series, errors=[(0.4, 0.6)], shift=shift)
+    bars = [float(x) for x in re.findall(r'class="line s\d" d="M([0-9.]+) ', plot.svg())]
+    assert len(bars) == 2 and bars[1] - bars[0] == 4.0
