@@ -136,7 +136,8 @@ def bench_command(
         requests = quick_suite(requests)
         steps = replace(steps, repeat=min(repeat, 3), cycles=1, idle_ms=0, server_starts=min(server_starts, 1))
     for target in (markdown, html):
-        if target is not None:
+        # The folder of the results itself is made with the first of them.
+        if target is not None and target.parent.resolve() != out.resolve():
             check_target(target)
     with peers(peer or (), peer_model or choice.models[0][0], choice.threads[0]) as others:
         configs = [*choice.configs(), *others]

@@ -76,8 +76,9 @@ def test_a_run_beside_the_reference_prints_ratios_and_refuses_what_no_gate_cover
 def test_servers_and_jsonl_runs_are_measured_on_request(cli, gguf_for, tmp_path: Path):
     out = tmp_path / "out"
     extras = ("--server-starts", 1, "--throughput", 24)
-    done = cli("bench", "-q", "-m", gguf_for(), *QUICK, *extras, "-o", out, "--allow-ungated")
-    assert done.code == 0
+    page = out / "report.html"
+    done = cli("bench", "-q", "-m", gguf_for(), *QUICK, *extras, "-o", out, "--allow-ungated", "--html", page)
+    assert done.code == 0 and page.exists()
     (found,) = read_measurements(out)
     server, throughput = found.record["server"], found.record["throughput"]
     assert server["ready_ms"][0] > 0 and len(server["warm_ms"][0]) == 3
@@ -107,6 +108,7 @@ USAGE = {
     "a peer that is not there": (*MEASURE, "--peer", "laya=/nowhere"),
     "a llama-server and a file of our dialect": (*MEASURE, "--peer", "llama-server={me}"),
     "a reference nobody measures": (*MEASURE, "--ref", "nope"),
+    "a page in a folder that is not there": (*MEASURE, "--html", "/nowhere/report.html"),
     "others that use no number of cores": (*MEASURE, "--foreign-max", "nan"),
     "two files of one name": (*MEASURE, "-m", "{gguf}"),
     "a load of no rate": ("bench", "load", "-m", "{gguf}"),
