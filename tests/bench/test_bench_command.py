@@ -108,7 +108,6 @@ USAGE = {
     "a peer that is not there": (*MEASURE, "--peer", "laya=/nowhere"),
     "a llama-server and a file of our dialect": (*MEASURE, "--peer", "llama-server={me}"),
     "a reference nobody measures": (*MEASURE, "--ref", "nope"),
-    "a page in a folder that is not there": (*MEASURE, "--html", "/nowhere/report.html"),
     "others that use no number of cores": (*MEASURE, "--foreign-max", "nan"),
     "two files of one name": (*MEASURE, "-m", "{gguf}"),
     "a load of no rate": ("bench", "load", "-m", "{gguf}"),
@@ -123,4 +122,11 @@ def test_wrong_usage_is_exit_2_before_anything_is_measured(name: str, cli, gguf_
     done = cli(*(word.format(**words) for word in USAGE[name]))
     assert (done.code, done.out) == (2, "")
     assert len(done.error_lines) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_page_that_cannot_be_written_is_known_before_anything_is_measured(cli, gguf_for, tmp_path: Path):
+    done = cli("bench", "-m", gguf_for(), "-o", tmp_path / "out", "--html", tmp_path / "nowhere" / "report.html")
+    assert done.code == 1
+    assert "report.html" in done.error_lines[0]
     assert not (tmp_path / "out").exists()
