@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -80,17 +79,12 @@ def ask_model(model: Any, body: dict[str, Any]) -> Any:
 
 
 def reference(checkpoint: Path, threads: int, bf16: bool) -> Ask:
-    if bf16:
-        os.environ["LAYA_CPU_AMP"] = "1"
-    from laya.agent import Agent
+    from layactl.reference.reference_model import ReferenceModel
 
-    from layactl.reference.private_copy import private_copy
-
-    agent = Agent(str(private_copy(checkpoint, Path(tempfile.mkdtemp()))), device="cpu")
+    model = ReferenceModel(checkpoint, Path(tempfile.mkdtemp()), threads=threads)
     if bf16:
-        agent.amp_enabled = True
-        del os.environ["LAYA_CPU_AMP"]
-    return lambda body: agent.system_one(body["state"], body["questions"])
+        model.reduce_precision()
+    return lambda body: model.agent.system_one(body["state"], body["questions"])
 
 
 def llama_server(binary: Path, model: Path, threads: int) -> Ask:

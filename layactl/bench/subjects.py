@@ -124,6 +124,13 @@ def _logits_sha256(debug: list[dict[str, Any]]) -> str:
     return digest.hexdigest()
 
 
+def engine_options(job: dict[str, Any]) -> list[str]:
+    """What of an engine's job the options of a command say: threads, kernels, plan, spec, max_len."""
+    names = ("threads", "kernels", "plan", "spec", "max_len")
+    given = {f"--{name.replace('_', '-')}": job.get(name) for name in names}
+    return [text for option, value in given.items() if value is not None for text in (option, str(value))]
+
+
 class ReferenceSubject:
     """The reference package over a private copy of a checkpoint. bf16: with its own reduced-precision option.
 
@@ -134,10 +141,9 @@ class ReferenceSubject:
         from layactl.reference.reference_model import ReferenceModel
 
         reference = ReferenceModel(Path(job["checkpoint"]), scratch, threads=job["threads"])
+        if job["bf16"]:
+            reference.reduce_precision()
         self._agent = reference.agent
-        if job.get("bf16"):
-            # What LAYA_CPU_AMP=1 switches on when an Agent is made.
-            self._agent.amp_enabled = True
 
     def ask(self, request: SuiteRequest) -> Measured:
         cpu, started = time.process_time(), time.perf_counter()

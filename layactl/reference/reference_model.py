@@ -86,6 +86,13 @@ class ReferenceModel:
         _refuse_other_arithmetic(self.agent)
         refuse_other_rope(self.agent.model.encoder, shape.encoder, str(checkpoint))
 
+    def reduce_precision(self) -> None:
+        """Go on in bfloat16 autocast, as its CPU option LAYA_CPU_AMP=bf16 would: for timing only, and never asked."""
+        import torch
+
+        self.agent.dtype = torch.bfloat16
+        self.agent.amp_enabled = True
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special tokens around it."""
         ids: list[int] = self.agent.tok(text, add_special_tokens=False)["input_ids"]

@@ -399,6 +399,22 @@ def test_a_reference_that_cannot_be_imported_is_no_traceback(
         ReferenceModel(checkpoint(), scratch)
 
 
+@needs_reference
+def test_reduced_precision_is_that_of_its_own_option(checkpoint, scratch: Path, monkeypatch: pytest.MonkeyPatch):
+    from laya.agent import Agent
+
+    folder, state = checkpoint("tiny-multilingual"), "Billed twice for one seat, please refund the second charge."
+    timed = ReferenceModel(folder, scratch)
+    exact = timed.agent.system_one(state, QUESTIONS)["answers"]
+    timed.reduce_precision()
+    found = timed.agent.system_one(state, QUESTIONS)["answers"]
+    monkeypatch.setenv("LAYA_CPU_AMP", "bf16")
+    (scratch / "own").mkdir()
+    own = Agent(str(private_copy(folder, scratch / "own")), device="cpu").system_one(state, QUESTIONS)["answers"]
+    assert found == own
+    assert found != exact
+
+
 # -- what would make it compute something else ----------------------------------------------------------------------
 
 
