@@ -11,6 +11,7 @@ from typing import Any
 from layactl.bench.load import Ask, Cell, run_cell
 from layactl.bench.load_rule import LoadRule, Verdict, judge
 from layactl.bench.machine import machine_record
+from layactl.bench.subjects import engine_options
 from layactl.bench.suite import SYSTEMONE, SuiteRequest
 from layactl.client.http_client import ROUTER_SCORE, ServerClient
 from layactl.client.http_client import SYSTEMONE as SYSTEMONE_ROUTE
@@ -46,9 +47,8 @@ class LoadTarget:
             assert self.url is not None
             yield self.url
             return
-        options = ["--queue", _QUEUE, "--allow-uncalibrated"]
-        options += ["--threads", str(self.threads)] if self.threads else []
-        options += ["--kernels", self.kernels] if self.kernels else []
+        engine = engine_options({"threads": self.threads, "kernels": self.kernels})
+        options = ["--queue", _QUEUE, "--allow-uncalibrated", *engine]
         with spawned_server(self.model, options) as server:
             yield server.url
 

@@ -35,27 +35,18 @@ def load_average() -> float | None:
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
-def memory() -> dict[str, int | None]:
-    """Of this process, in bytes: resident now, the most so far, and anonymous (in no file) now."""
-    fields = dict(_fields(_text("/proc/self/status") or ""))
+def memory(pid: int | None = None) -> dict[str, int | None]:
+    """Of a process (None: this one), in bytes: resident now, the most so far, and anonymous (in no file) now."""
+    fields = dict(_fields(_text(f"/proc/{pid or 'self'}/status") or ""))
     found: dict[str, int | None] = {
         name: int(fields[key].split()[0]) * 1024 if key in fields else None
         for name, key in (("rss", "VmRSS"), ("peak", "VmHWM"), ("anonymous", "RssAnon"))
     }
-    if found["peak"] is None and sys.platform == "darwin":
+    if pid is None and found["peak"] is None and sys.platform == "darwin":
         import resource
 
         found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return found
-
-
-def process_memory(pid: int) -> dict[str, int | None]:
-    """`rss` and `peak` of another process, in bytes."""
-    fields = dict(_fields(_text(f"/proc/{pid}/status") or ""))
-    return {
-        name: int(fields[key].split()[0]) * 1024 if key in fields else None
-        for name, key in (("rss", "VmRSS"), ("peak", "VmHWM"))
-    }
 
 
 @dataclass(frozen=True)

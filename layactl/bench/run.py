@@ -105,7 +105,7 @@ def measure(
             {
                 "format": FORMAT,
                 "label": config.label,
-                "config": {k: v for k, v in config.job.items() if k != "suite"},
+                "config": config.job,
                 "plan": plan.to_json(),
                 "suite": suite,
                 "machine": machine,
@@ -126,7 +126,7 @@ def measure(
     for result in engines:
         tell = partial(progress, result.config.label, done, total)
         done += extras
-        _measure_extras(result, requests, plan, checkpoint, tell)
+        _measure_extras(result, requests, plan, checkpoint, folder, tell)
     for result in results:
         _write(result, folder, complete=True)
     return paths
@@ -137,6 +137,7 @@ def _measure_extras(
     requests: Sequence[SuiteRequest],
     plan: Plan,
     checkpoint: str | None,
+    folder: Path,
     progress: Callable[[dict[str, Any]], None],
 ) -> None:
     """What needs processes of its own beside the blocks: servers, and whole JSONL runs."""
@@ -146,6 +147,7 @@ def _measure_extras(
         result.extras["server"] = measure_server(
             job, requests[0], starts=plan.server_starts, repeat=plan.repeat, idle_ms=plan.idle_ms
         )
+        _write(result, folder, complete=False)
     if plan.throughput_rows:
         progress({"event": "phase", "what": "JSONL runs"})
         tokenizer = tokenizer_of(Path(job["model"]), job["max_len"])

@@ -7,19 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from layactl.bench.machine import process_memory
-from layactl.bench.subjects import ServerSubject
+from layactl.bench.machine import memory
+from layactl.bench.subjects import ServerSubject, engine_options
 from layactl.bench.suite import SuiteRequest
 from layactl.client.http_client import ServerClient
 from layactl.client.spawned_server import spawned_server
-
-
-def server_options(job: dict[str, Any]) -> list[str]:
-    """Options of `layactl serve` for the job of an engine's block."""
-    options = ["--alias", job["name"], "--threads", str(job["threads"]), "--allow-uncalibrated"]
-    for option, key in (("--kernels", "kernels"), ("--plan", "plan"), ("--spec", "spec"), ("--max-len", "max_len")):
-        options += [option, str(job[key])] if job.get(key) is not None else []
-    return options
 
 
 def measure_server(
@@ -37,20 +29,21 @@ def measure_server(
     Raises ModelLoadError, ServerError.
     """
     found: dict[str, Any] = {name: [] for name in ("ready_ms", "first_ms", "warm_ms", "after_idle_ms")}
+    options = ["--alias", job["name"], "--allow-uncalibrated", *engine_options(job)]
     found |= {"rss_ready": [], "rss_end": [], "request": request.id}
     for _ in range(starts):
         with (
-            spawned_server(Path(job["model"]), server_options(job)) as server,
+            spawned_server(Path(job["model"]), options) as server,
             ServerClient(server.url) as client,
         ):
             subject = ServerSubject(client.post, foreign=False)
             found["ready_ms"].append(server.ready_seconds * 1000.0)
-            found["rss_ready"].append(process_memory(server.pid)["rss"])
+            found["rss_ready"].append(memory(server.pid)["rss"])
             found["first_ms"].append(subject.ask(request).ms.get("total"))
             found["warm_ms"].append([subject.ask(request).ms.get("total") for _ in range(repeat)])
             if idle_ms:
                 time.sleep(idle_ms / 1000.0)
                 found["after_idle_ms"].append(subject.ask(request).ms.get("total"))
-            found["rss_end"].append(process_memory(server.pid)["rss"])
+            found["rss_end"].append(memory(server.pid)["rss"])
         tick()
     return found

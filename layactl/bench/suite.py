@@ -60,11 +60,10 @@ def suite_sha256(requests: Iterable[SuiteRequest]) -> str:
 def read_suite(path: Path) -> list[SuiteRequest]:
     """`{"id", "endpoint", "group", "body"}` a line. Raises InputError naming the line and the field."""
     requests: dict[str, SuiteRequest] = {}
-    for number, record in read_records(path):
-        where = f"{path}, line {number}"
+    for record in read_records(path):
         request = _checked(record)
         if request.id in requests:
-            raise InputError(f"the id {request.id!r:.80} is there twice", where=where)
+            raise InputError(f"the id {request.id!r:.80} is there twice", where=record.where)
         requests[request.id] = request
     if not requests:
         raise InputError("holds no request", where=str(path))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from layactl.bench import texts
+from layactl.bench.subjects import engine_options
 from layactl.bench.suite import Count, fitted
 from layactl.core import strict_json
 from layactl.errors import LayactlError, ModelLoadError
@@ -96,9 +97,7 @@ def measure_throughput(
 def _decide(job: dict[str, Any], source: Path, folder: Path) -> tuple[float, int]:
     """Seconds of the whole command, and the tokens it computed."""
     out = folder / "out.jsonl"
-    arguments = ["decide", "-q", "-m", job["model"], "-t", str(job["threads"]), "--jsonl", str(source), "-o", str(out)]
-    for option, key in (("--kernels", "kernels"), ("--plan", "plan"), ("--spec", "spec"), ("--max-len", "max_len")):
-        arguments += [option, str(job[key])] if job.get(key) is not None else []
+    arguments = ["decide", "-q", "-m", job["model"], "--jsonl", str(source), "-o", str(out), *engine_options(job)]
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "layactl", *arguments], capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - started

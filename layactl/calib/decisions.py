@@ -44,7 +44,7 @@ def read_decisions(path: Path) -> list[LabelledDecision]:
     Raises InputError naming the line and the field.
     """
     seen: dict[str, str] = {}
-    found = [parse_decision(fields, seen) for _, fields in read_records(path)]
+    found = [parse_decision(fields, seen) for fields in read_records(path)]
     if not found:
         raise InputError("holds no records", where=str(path))
     return found

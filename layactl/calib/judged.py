@@ -20,7 +20,7 @@ from layactl.calib.statistic import (
     MeanOf,
     Statistic,
 )
-from layactl.core.calibration import platt, softmax
+from layactl.core.calibration import softmax
 
 # A probability of 0 that comes true costs as much as the smallest step of a double, as in sklearn.metrics.log_loss.
 _SMALLEST = float(np.finfo(np.float64).eps)
@@ -193,12 +193,6 @@ def printed(answer: LabelledAnswer, temperature: float, digits: int | None = Non
 def predicted_option(question_type: str, p: Sequence[float]) -> int:
     """What an answer says: a noul is true from 0.5 on, otherwise the first of the largest."""
     return int(p[1] >= 0.5) if question_type == "noul" else p.index(max(p))
-
-
-def router_probability(parameters: tuple[float, float]) -> Callable[[LabelledScore], float]:
-    """sigmoid(a z + b) of a scored candidate, as the router prints it."""
-    a, b = parameters
-    return lambda score: platt(a, b, math.nan if score.logit is None else score.logit)
 
 
 def statistics_of(judged: Judged) -> dict[str, Statistic]:

@@ -28,7 +28,7 @@ def read_labelled(path: Path) -> Labelled:
 
     Raises InputError naming the line and the field.
     """
-    first = next((fields for _, fields in read_records(path)), None)
+    first = next((fields for fields in read_records(path)), None)
     if first is not None and "candidates" in first.values:
         return Labelled(path, outcomes.KIND, read_outcomes(path), file_sha256(path))
     return Labelled(path, decisions.KIND, read_decisions(path), file_sha256(path))

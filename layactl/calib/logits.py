@@ -138,7 +138,7 @@ def read_logits(path: Path, *, heldout: float = HELDOUT_FRACTION, stated_splits:
     """
     seen: dict[str, str] = {}
     lines = _Lines()
-    for _, fields in read_records(path):
+    for fields in read_records(path):
         lines.records += 1
         if "refused" in fields.values:
             read_member(fields, seen)

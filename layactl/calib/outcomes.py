@@ -51,7 +51,7 @@ def read_outcomes(path: Path) -> list[RouterOutcomes]:
     One a line; every record must be a valid router request. Raises InputError naming the line and the field.
     """
     seen: dict[str, str] = {}
-    found = [parse_outcomes(fields, seen) for _, fields in read_records(path)]
+    found = [parse_outcomes(fields, seen) for fields in read_records(path)]
     if not found:
         raise InputError("holds no records", where=str(path))
     return found

@@ -11,9 +11,10 @@ from typing import Any
 
 from layactl.core import strict_json
 from layactl.core.json_fields import JsonObject
-from layactl.durable import check_regular, read_limited, replacing
+from layactl.durable import read_limited, replacing
 from layactl.errors import InputError, RequestError
 from layactl.parity.run import RUN_FORMAT, check_run_target, run_meta
+from layactl.reporting.json_lines import read_lines
 from layactl.reporting.record_stream import sidecar
 
 _MAX_META_BYTES = 2**20
@@ -62,21 +63,13 @@ def read_run(path: Path) -> Run:
     """RUN.jsonl and its RUN.meta.json. Raises InputError naming the file, the line and the field."""
     identity = _identity(sidecar(path))
     items: dict[str, ItemRecord] = {}
-    check_regular(path)
-    try:
-        with path.open("rb") as handle:
-            for number, line in enumerate(iter(lambda: handle.readline(_MAX_LINE_BYTES + 1), b""), start=1):
-                where = f"{path}, line {number}"
-                if len(line) > _MAX_LINE_BYTES:
-                    raise InputError(f"the line is larger than {_MAX_LINE_BYTES} bytes", where=where)
-                if not line.endswith(b"\n"):
-                    raise InputError("the last line is torn", where=where, hint="--resume finishes such a run")
-                item = _item(_object(line, where), where)
-                if item.id in items:
-                    raise InputError(f"the item {item.id!r:.60} is there twice", where=where)
-                items[item.id] = item
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    for where, line in read_lines(path, _MAX_LINE_BYTES):
+        if not line.endswith(b"\n"):
+            raise InputError("the last line is torn", where=where, hint="--resume finishes such a run")
+        item = _item(_object(line, where), where)
+        if item.id in items:
+            raise InputError(f"the item {item.id!r:.60} is there twice", where=where)
+        items[item.id] = item
     return Run(path, identity, items)
 
 

@@ -14,21 +14,30 @@ from layactl.errors import InputError, RequestError
 _MAX_LINE_BYTES = 4 * 2**20
 
 
-def read_records(path: Path) -> Iterator[tuple[int, JsonObject]]:
-    """(line number, object) of every line. Only LF ends a line, and the last one needs none.
+def read_lines(path: Path, limit: int) -> Iterator[tuple[str, bytes]]:
+    """(what errors say about the line, its bytes) of every line of a regular file. Only LF ends a line.
 
-    Raises InputError naming the line: not JSON (NaN and Infinity are none), no object, blank, over 4 MiB.
+    Raises InputError, naming a line of more than `limit` bytes.
     """
     check_regular(path)
     try:
         with path.open("rb") as handle:
-            for number, line in enumerate(iter(lambda: handle.readline(_MAX_LINE_BYTES + 1), b""), start=1):
+            for number, line in enumerate(iter(lambda: handle.readline(limit + 1), b""), start=1):
                 where = f"{path}, line {number}"
-                if len(line) > _MAX_LINE_BYTES:
-                    raise InputError(f"the line is larger than {_MAX_LINE_BYTES} bytes", where=where)
-                yield number, JsonObject(_object(line, where), where, InputError)
+                if len(line) > limit:
+                    raise InputError(f"the line is larger than {limit} bytes", where=where)
+                yield where, line
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def read_records(path: Path) -> Iterator[JsonObject]:
+    """The object of every line, which the last one may end without LF.
+
+    Raises InputError naming the line: not JSON (NaN and Infinity are none), no object, blank, over 4 MiB.
+    """
+    for where, line in read_lines(path, _MAX_LINE_BYTES):
+        yield JsonObject(_object(line, where), where, InputError)
 
 
 def _object(line: bytes, where: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 import socket
 import socketserver
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -146,9 +147,7 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """An exception on a connection's thread: the client's doing is silent, ours is logged."""
-        import sys
-
-        error = sys.exception() if hasattr(sys, "exception") else sys.exc_info()[1]
+        error = sys.exception()
         if error is not None and not isinstance(error, OSError):
             self._log(error)
 

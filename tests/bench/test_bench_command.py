@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from layactl.bench.kpi import read_measurements
-from layactl.bench.run import spawn_block
+from layactl.bench.run import Plan, spawn_block
 from layactl.bench.subjects import PHASES
-from layactl.bench.suite import build_suite, quick_suite, tokenizer_of
+from layactl.bench.suite import build_suite, quick_suite, suite_bytes, tokenizer_of
+from layactl.cli.bench_live import live
+
+from .recorded import block
 
 CHECKPOINT = Path(__file__).parents[2] / "fixtures" / "tiny-multilingual"
 
@@ -73,18 +77,41 @@ def test_a_run_beside_the_reference_prints_ratios_and_refuses_what_no_gate_cover
     assert (again.code, "there already" in again.err) == (2, True)
 
 
-def test_servers_and_jsonl_runs_are_measured_on_request(cli, gguf_for, tmp_path: Path):
-    out = tmp_path / "out"
-    extras = ("--server-starts", 1, "--throughput", 24)
-    page = out / "report.html"
-    done = cli("bench", "-q", "-m", gguf_for(), *QUICK, *extras, "-o", out, "--allow-ungated", "--html", page)
-    assert done.code == 0 and page.exists()
+def test_servers_and_jsonl_runs_are_measured_on_request(cli, gguf_for, requests_of, tmp_path: Path):
+    out, suite = tmp_path / "out", tmp_path / "suite.jsonl"
+    suite.write_bytes(suite_bytes(requests_of[:1]))
+    steps = ("-f", suite, "-t", 1, "--foreign-max", 99, "--repeat", 3, "--cycles", 1, "--idle-ms", 5)
+    extras = ("--server-starts", 1, "--throughput", 24, "--html", out / "report.html")
+    done = cli("bench", "-q", "-m", gguf_for("tiny-multilingual"), *steps, *extras, "-o", out, "--allow-ungated")
+    assert done.code == 0 and (out / "report.html").exists()
     (found,) = read_measurements(out)
     server, throughput = found.record["server"], found.record["throughput"]
     assert server["ready_ms"][0] > 0 and len(server["warm_ms"][0]) == 3
     assert (throughput["rows"], throughput["questions"]) == (24, 48)
     assert throughput["tokens"] > 24 * 30
     assert "Server" in done.out and "decide --jsonl" in done.out
+    # The pause is kept in the blocks and on the servers.
+    assert server["after_idle_ms"][0] > 0 and found.blocks[0]["after_idle"]["so-1q-noul"] > 0
+    assert "First request after the idle pause" in done.out
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_the_configurations_while_they_run(monkeypatch: pytest.MonkeyPatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with live(["mine", "laya"], Plan(repeat=4, cycles=2), quiet=False) as progress:
+        progress("mine", 0, 4, {"event": "loaded"})
+        progress("mine", 0, 4, {"event": "block", **block(12.5)})
+        progress("laya", 1, 4, {"event": "repeat", "done": 3})
+    shown = terminal.getvalue()
+    assert "mine" in shown and "laya" in shown
+    assert "1 of 2" in shown and "12.5" in shown
+    assert "round 3 of 4" in shown and "left" in shown
 
 
 def test_a_load_run_is_judged_by_its_rule(cli, gguf_for, tmp_path: Path):
