@@ -79,7 +79,7 @@ class Measurement:
 
 def read_measurements(folder: Path) -> list[Measurement]:
     """One result file, or those of a folder by name. Raises InputError naming the file, also where there is none."""
-    paths = sorted(folder.glob("*.json")) if folder.is_dir() else [folder]
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stem) if folder.is_dir() else [folder]
     found = [measurement for path in paths if (measurement := _read(path)) is not None]
     if not found:
         raise InputError("holds no result of a benchmark", where=str(folder))

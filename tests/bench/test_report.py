@@ -128,6 +128,13 @@ def test_a_group_that_was_refused_says_so_instead_of_a_time(tmp_path: Path):
     assert "| router N=1 | CARD_TOO_LONG |" in text_of(tmp_path, None, allow_ungated=True)
 
 
+def test_ratios_are_against_the_first_peer_by_name(tmp_path: Path):
+    for label in ("laya-bf16", "laya"):
+        write_result(tmp_path, label, [block(20.0, logits=None)], REFERENCE)
+    write_result(tmp_path, "a", [block(10.0)])
+    assert "Speed against laya\n" in text_of(tmp_path, None, allow_ungated=True)
+
+
 def test_ratios_are_against_what_was_asked_for(tmp_path: Path):
     for label, ms in (("a", 10.0), ("b", 20.0)):
         write_result(tmp_path, label, [block(ms)])
