@@ -42,7 +42,8 @@ UngatedOption = Annotated[
     bool, typer.Option("--allow-ungated", help="Show runs that no parity gate covers, and mark them so.")
 ]
 RefOption = Annotated[
-    str | None, typer.Option("--ref", metavar="CONFIG", help="What ratios are against. Default: the first peer by name.")
+    str | None,
+    typer.Option("--ref", metavar="CONFIG", help="What ratios are against. Default: the first peer by name."),
 ]
 MarkdownOption = Annotated[
     Path | None, typer.Option("--markdown", metavar="REPORT.md", help="Write the tables as Markdown.")
