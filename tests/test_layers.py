@@ -21,6 +21,7 @@ ROWS = (
     ("layouts", "checkpoint", "gguf_file", "kernels"),
     ("engine", "convert"),
     ("router", "reporting", "client", "reference"),
+    ("labelled",),
     ("decide", "serve", "parity", "bench", "calib", "train"),
     ("__init__",),
     ("cli",),
@@ -29,7 +30,10 @@ ROWS = (
 ROW_OF = {unit: n for n, row in enumerate(ROWS) for unit in row}
 
 # The only files that load torch when they are imported: nothing imports them before a model is loaded.
-TENSOR_FILES = ("core/encoder.py", "core/rope.py", "layouts/*/head.py", "kernels/*.py", "engine/forward.py")
+TENSOR_FILES = (
+    *("core/encoder.py", "core/rope.py", "layouts/*/head.py", "kernels/*.py", "engine/forward.py"),
+    *(f"train/{name}.py" for name in ("batches", "evaluate", "features", "loop", "loss", "network", "run")),
+)
 # Never imported to serve an answer: the reference lives in tests and in a folder of its own.
 REFERENCE = {"laya", "transformers"}
 

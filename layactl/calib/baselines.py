@@ -20,12 +20,12 @@ from layactl.calib.extra import scientific
 from layactl.calib.fit import METRICS, cluster_numbers, fit_scores
 from layactl.calib.judged import Judged, judge_answers, judge_scores, statistics_of
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
-from layactl.calib.outcomes import KIND as ROUTER
 from layactl.calib.platt import PlattFit, fit_platt
-from layactl.calib.split import EVAL, FIT
 from layactl.calib.statistic import Difference
 from layactl.core.calibration import platt
 from layactl.errors import InputError, UsageError
+from layactl.labelled.outcomes import KIND as ROUTER
+from layactl.labelled.split import EVAL, FIT
 
 BASELINES_FORMAT = "layactl.calib-baselines/1"
 

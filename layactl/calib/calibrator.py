@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from layactl.calib.decisions import KIND as DECISION
 from layactl.calib.fit_file import FitFile, read_fit
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
-from layactl.calib.outcomes import KIND as ROUTER
 from layactl.core import strict_json
 from layactl.core.calibration import UNCALIBRATED_VERSION, Calibration, platt
 from layactl.core.decision_spec import DecisionSpec
 from layactl.core.spec_parser import parse_spec
 from layactl.engine.spec_source import read_spec_text
 from layactl.errors import InputError, SpecError
+from layactl.labelled.decisions import KIND as DECISION
+from layactl.labelled.outcomes import KIND as ROUTER
 from layactl.layouts.laya import LAYA
 
 _PLAIN_SIGMOID = (1.0, 0.0)

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layactl.calib.decisions import LabelledDecision
-from layactl.calib.gold import option_keys
-from layactl.calib.labelled import Labelled
-from layactl.calib.outcomes import RouterOutcomes
 from layactl.calib.scorer import Scorer
-from layactl.calib.split import Member
 from layactl.core import strict_json
 from layactl.durable import readable_name
 from layactl.engine.request import internal_error
 from layactl.errors import NumericError, OutputError, RequestError, UsageError
+from layactl.labelled.decisions import LabelledDecision
+from layactl.labelled.gold import option_keys
+from layactl.labelled.labelled_file import Labelled
+from layactl.labelled.outcomes import RouterOutcomes
+from layactl.labelled.split import Member
 from layactl.layouts.laya import LAYA
 from layactl.reporting.record_stream import record_stream, refuse_inputs
 

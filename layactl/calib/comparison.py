@@ -16,10 +16,10 @@ from layactl.calib.evaluation import Selection, check_selection
 from layactl.calib.extra import scientific
 from layactl.calib.judged import Judged, statistics_of
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
-from layactl.calib.outcomes import KIND as ROUTER
 from layactl.calib.slices import Item, answer_slices, score_slices
 from layactl.calib.statistic import Difference
 from layactl.errors import InputError
+from layactl.labelled.outcomes import KIND as ROUTER
 
 # Slices that are tested: a question or group of its own would make the family too large to find anything.
 _TESTED = ("all", "type", "lang", "kind")

@@ -13,10 +13,10 @@ from layactl.calib.curves import Confusion, ReliabilityBin, RiskCoverage, confus
 from layactl.calib.fit_file import seen_by_fit
 from layactl.calib.judged import Judged, judge_answers, judge_scores, statistics_of
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
-from layactl.calib.outcomes import KIND as ROUTER
 from layactl.calib.slices import answer_slices, score_slices
-from layactl.calib.split import EVAL, SPLITS
 from layactl.errors import InputError, UsageError
+from layactl.labelled.outcomes import KIND as ROUTER
+from layactl.labelled.split import EVAL, SPLITS
 from layactl.reporting.act_gate import ActGate
 
 EVAL_FORMAT = "layactl.calib-eval/1"

@@ -12,13 +12,13 @@ from layactl.calib.calibrator import Calibrator
 from layactl.calib.fit_file import FIT_FORMAT, fitted_split
 from layactl.calib.judged import Judged, judge_answers, judge_scores, statistics_of
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
-from layactl.calib.outcomes import KIND as ROUTER
 from layactl.calib.platt import PlattFit, fit_platt
-from layactl.calib.split import EVAL, FIT
 from layactl.calib.statistic import Difference, Statistic
 from layactl.calib.temperature import CLAMP, Cell, fit_temperatures, temperature_block
 from layactl.core.calibration import Calibration, platt
 from layactl.errors import InputError
+from layactl.labelled.outcomes import KIND as ROUTER
+from layactl.labelled.split import EVAL, FIT
 from layactl.layouts.laya import LAYA
 
 # What a calibration can change, with accuracy as the witness that it did not.

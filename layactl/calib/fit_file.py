@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
-from layactl.calib.split import FIT
 from layactl.core import strict_json
 from layactl.core.json_fields import JsonObject
 from layactl.durable import read_limited
 from layactl.errors import InputError, RequestError
+from layactl.labelled.split import FIT
 
 FIT_FORMAT = "layactl.calib-fit/1"
 _MAX_FIT_BYTES = 64 * 2**20

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from layactl import __version__
 from layactl.calib.curves import ReliabilityBin
 from layactl.calib.evaluation import DEFINITIONS, Evaluation
-from layactl.calib.outcomes import KIND as ROUTER
 from layactl.calib.report import Report, definitions_table, facts_of
 from layactl.calib.tables import (
     baselines_tables,
@@ -16,6 +15,7 @@ from layactl.calib.tables import (
     reliability_table,
     thresholds_table,
 )
+from layactl.labelled.outcomes import KIND as ROUTER
 from layactl.reporting.html_page import Html, facts, figures, note, page, section, table
 from layactl.reporting.svg_plot import SERIES, Plot, matrix
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from layactl.calib import decisions, outcomes
-from layactl.calib.decisions import TAGS
-from layactl.calib.gold import Gold, read_gold
-from layactl.calib.outcomes import parse_outcomes
-from layactl.calib.split import HELDOUT_FRACTION, Member, assign_splits, read_member
 from layactl.core import strict_json
 from layactl.core.json_fields import JsonObject
 from layactl.errors import InputError, UsageError
+from layactl.labelled import decisions, outcomes
+from layactl.labelled.decisions import TAGS
+from layactl.labelled.gold import Gold, read_gold
+from layactl.labelled.outcomes import parse_outcomes
+from layactl.labelled.split import HELDOUT_FRACTION, Member, assign_splits, read_member
 from layactl.layouts.laya import LAYA
 from layactl.reporting.json_lines import read_records
 from layactl.reporting.record_stream import file_sha256

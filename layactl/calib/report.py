@@ -13,7 +13,6 @@ from layactl.calib.calibrator import Calibrator
 from layactl.calib.evaluation import Evaluation, Selection, evaluate
 from layactl.calib.fit import Comparison, compare
 from layactl.calib.logits import LogitsFile
-from layactl.calib.outcomes import KIND as ROUTER
 from layactl.calib.tables import (
     baselines_tables,
     comparison_table,
@@ -23,6 +22,7 @@ from layactl.calib.tables import (
 )
 from layactl.calib.threshold import Risk, Thresholds, thresholds
 from layactl.errors import LayactlError
+from layactl.labelled.outcomes import KIND as ROUTER
 from layactl.reporting.text_table import TextTable
 
 REPORT_FORMAT = "layactl.calib-report/1"

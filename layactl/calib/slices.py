@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from layactl.calib.decisions import TAGS
 from layactl.calib.logits import LabelledAnswer, LabelledScore
+from layactl.labelled.decisions import TAGS
 
 # A part with fewer answers says nothing, and more parts than this nobody reads.
 MIN_ANSWERS = 20

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from layactl import __version__
-from layactl.calib.decisions import LabelledDecision
-from layactl.calib.gold import option_keys
 from layactl.calib.judged import predicted_option
 from layactl.calib.scorer import RawAnswer, Scorer
 from layactl.core.calibration import softmax
 from layactl.errors import NumericError, RequestError
+from layactl.labelled.decisions import LabelledDecision
+from layactl.labelled.gold import option_keys
 from layactl.layouts.laya import LAYA
 
 STABILITY_FORMAT = "layactl.calib-stability/1"

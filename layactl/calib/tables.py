@@ -10,9 +10,9 @@ from layactl.calib.bootstrap import Estimate
 from layactl.calib.comparison import PairedComparison
 from layactl.calib.evaluation import Evaluation
 from layactl.calib.fit import Comparison, Fit
-from layactl.calib.split import EVAL, FIT
 from layactl.calib.stability import Stability
 from layactl.calib.threshold import Thresholds
+from layactl.labelled.split import EVAL, FIT
 from layactl.reporting.text_table import TextTable
 
 _SPLITS = {

@@ -20,11 +20,11 @@ from layactl import __version__
 from layactl.calib.evaluation import Selection, check_selection, model_of
 from layactl.calib.extra import scientific
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
-from layactl.calib.outcomes import KIND as ROUTER
 from layactl.calib.statistic import Doubles
 from layactl.calib.temperature import BUCKETS
 from layactl.core.calibration import find_bucket
 from layactl.errors import UsageError
+from layactl.labelled.outcomes import KIND as ROUTER
 from layactl.reporting.act_gate import GATE_FORMAT, ActGate, GateRule
 
 GRID = 10_000

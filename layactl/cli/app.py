@@ -28,6 +28,7 @@ from layactl.cli import (
     spec,
     tokenize,
     tokenizer,
+    train,
 )
 from layactl.cli.output import error_line
 from layactl.errors import LayactlError, UsageError
@@ -59,6 +60,7 @@ calib.app.command("threshold")(calib_eval.threshold_command)
 calib.app.command("baselines")(calib_eval.baselines_command)
 calib.app.command("report")(calib_eval.report_command)
 app.add_typer(calib.app, name="calib")
+app.command("train")(train.train_command)
 app.add_typer(spec.app, name="spec")
 app.add_typer(cache.app, name="cache")
 
@@ -66,6 +68,7 @@ _PATH_OPTIONS = (
     *("-m", "--model", "-o", "--out", "--questions", "--state-file", "--jsonl", "--spec", "--cache-dir", "--texts"),
     *("--verify-against", "--tiers", "--corpus", "--runs", "--json", "--socket", "--ssl-cert-file", "--ssl-key-file"),
     *("--api-key-file", "--access-log", "--against", "--fit", "--html", "--spec-out", "--stamp", "--min-confidence"),
+    *("--train", "--dev", "--features"),
 )
 _SPIN_COUNT = "10000"
 _INTERRUPTED = 130

@@ -29,9 +29,9 @@ from layactl.errors import UsageError
 if TYPE_CHECKING:
     from layactl.calib.calibrator import Calibrator
     from layactl.calib.fit import Fit, Minimums
-    from layactl.calib.labelled import Labelled
     from layactl.calib.logits import LogitsFile
     from layactl.calib.scorer import Scorer
+    from layactl.labelled.labelled_file import Labelled
 
 app = typer.Typer(help="Fit a calibration, prove it, and know when to trust it.", no_args_is_help=True)
 
@@ -100,8 +100,8 @@ def collect_command(
     Exit code 3 means that the run finished and some requests were refused; they are kept as such and skipped later.
     """
     from layactl.calib.collect import check_logits_target
-    from layactl.calib.labelled import read_labelled
-    from layactl.calib.outcomes import KIND as ROUTER
+    from layactl.labelled.labelled_file import read_labelled
+    from layactl.labelled.outcomes import KIND as ROUTER
 
     check_logits_target(out, {"the labelled data": data, "the model": model, "the spec": spec})
     if server is not None:
@@ -249,7 +249,7 @@ def open_logits(path: Path, heldout: float | None, resplit: bool, quiet: bool, f
     """
     from layactl.calib.fit_file import read_fit
     from layactl.calib.logits import check_heldout, read_logits
-    from layactl.calib.split import HELDOUT_FRACTION
+    from layactl.labelled.split import HELDOUT_FRACTION
 
     fraction = HELDOUT_FRACTION if heldout is None else check_heldout(heldout)
     if fit is not None:
@@ -273,7 +273,7 @@ def _before(pair: str | None, spec: Path | None, logits: LogitsFile) -> Calibrat
     from dataclasses import replace
 
     from layactl.calib.calibrator import from_spec, recorded, uncalibrated
-    from layactl.calib.outcomes import KIND as ROUTER
+    from layactl.labelled.outcomes import KIND as ROUTER
 
     if pair is None:
         return from_spec(spec, logits) if spec is not None else recorded(logits)
@@ -294,7 +294,7 @@ def _minimums(
     from dataclasses import replace
 
     from layactl.calib.fit import DECISION_MINIMUMS, ROUTER_MINIMUMS
-    from layactl.calib.outcomes import KIND as ROUTER
+    from layactl.labelled.outcomes import KIND as ROUTER
 
     asked = {"examples": examples, "per_class": per_class, "held_out": held_out, "cell": cell}
     given = {name: value for name, value in asked.items() if value is not None}

@@ -293,10 +293,10 @@ def _stability(
     output_format: Format,
     quiet: bool,
 ) -> int:
-    from layactl.calib.decisions import read_decisions
     from layactl.calib.scorer import EngineScorer
     from layactl.calib.stability import probe, stability_json
     from layactl.calib.tables import stability_table
+    from layactl.labelled.decisions import read_decisions
 
     if model is None:
         raise UsageError("--stability needs -m MODEL")

@@ -13,6 +13,7 @@ from layactl.layouts.interface import Question, RawOutput, StateTokens, TokenSeq
 
 if TYPE_CHECKING:
     from layactl.engine.model import Model
+    from layactl.engine.text_side import TextSide
 
 
 def never() -> None:
@@ -43,7 +44,7 @@ def respond(
     return answer(model, render(model, request), debug=debug, stop=stop, queue_ms=queue_ms)
 
 
-def render(model: Model, request: Request) -> Rendered:
+def render(model: Model | TextSide, request: Request) -> Rendered:
     """The half of a response that needs no forward pass. Raises RequestError (422)."""
     started = time.perf_counter()
     sequences, warnings = [], []

@@ -12,9 +12,9 @@ import numpy as np
 from layactl.calib.bootstrap import Bootstrap
 from layactl.calib.calibrator import recorded
 from layactl.calib.fit import DECISION_MINIMUMS, ROUTER_MINIMUMS, Fit, Minimums, fit
-from layactl.calib.gold import Gold
 from layactl.calib.logits import LabelledAnswer, LabelledScore, LogitsFile
-from layactl.calib.split import Member
+from layactl.labelled.gold import Gold
+from layactl.labelled.split import Member
 from tests.calib.examples import card
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from layactl.calib.collect import collect
-from layactl.calib.labelled import read_labelled
 from layactl.calib.logits import read_logits
 from layactl.calib.scorer import EngineScorer, RawAnswer
 from layactl.core.calibration import platt, softmax
 from layactl.errors import InputError, NumericError, OutputError, RequestError, UsageError
 from layactl.gguf_file.reader import GgufFile
+from layactl.labelled.labelled_file import read_labelled
 from layactl.router.score import Router
 from tests.calib.examples import QUESTIONS, candidate, decision, jsonl, outcomes
 

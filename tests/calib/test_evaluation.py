@@ -21,14 +21,14 @@ from layactl.calib.collect import collect
 from layactl.calib.comparison import PairedComparison, compare_files, holm, mcnemar
 from layactl.calib.curves import confusions, reliability, risk_coverage, wilson
 from layactl.calib.evaluation import DEFINITIONS, Evaluation, Selection, evaluate
-from layactl.calib.gold import Gold
 from layactl.calib.judged import judge_answers
-from layactl.calib.labelled import read_labelled
 from layactl.calib.logits import LogitsFile
 from layactl.calib.requirement import parse_requirement
 from layactl.calib.scorer import EngineScorer
 from layactl.errors import InputError, UsageError
 from layactl.gguf_file.reader import GgufFile
+from layactl.labelled.gold import Gold
+from layactl.labelled.labelled_file import read_labelled
 from layactl.reporting.act_gate import ActGate, GateRule
 from tests.calib.examples import QUESTIONS, decision, jsonl
 from tests.calib.golden import GOLDEN

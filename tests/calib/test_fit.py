@@ -313,9 +313,9 @@ def test_a_bare_calibration_is_no_spec_to_put_one_into(tmp_path: Path):
 def collected(tmp_path_factory: pytest.TempPathFactory, gguf_for: Callable[..., Path]) -> tuple[Path, Path, LogitsFile]:
     """(model, its logits over 60 labelled decisions): a private copy of the model, to stamp."""
     from layactl.calib.collect import collect
-    from layactl.calib.labelled import read_labelled
     from layactl.calib.scorer import EngineScorer
     from layactl.gguf_file.reader import GgufFile
+    from layactl.labelled.labelled_file import read_labelled
 
     folder = tmp_path_factory.mktemp("fit")
     model = Path(shutil.copy(gguf_for(), folder / "model.gguf"))

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from layactl.calib.bootstrap import Bootstrap
 from layactl.calib.calibrator import from_fit, recorded
-from layactl.calib.decisions import read_decisions
 from layactl.calib.evaluation import Selection, evaluate
-from layactl.calib.labelled import read_labelled
 from layactl.calib.logits import read_logits
-from layactl.calib.outcomes import read_outcomes
 from layactl.errors import LayactlError
+from layactl.labelled.decisions import read_decisions
+from layactl.labelled.labelled_file import read_labelled
+from layactl.labelled.outcomes import read_outcomes
 from layactl.reporting.act_gate import read_gate
 from tests.calib.examples import candidate, decision, outcomes
 from tests.calib.simulated import answers, fit_of, halves, logits_file, record

@@ -14,7 +14,6 @@ from scipy import stats
 from sklearn.metrics import f1_score, roc_auc_score
 
 from layactl.calib.bootstrap import Bootstrap, estimate
-from layactl.calib.gold import Gold
 from layactl.calib.judged import (
     Judged,
     judge_answers,
@@ -26,6 +25,7 @@ from layactl.calib.judged import (
 from layactl.calib.logits import LabelledAnswer, LabelledScore
 from layactl.calib.statistic import Auc, CalibrationError, Difference, MacroF1, Mean, bin_of
 from layactl.core.calibration import platt
+from layactl.labelled.gold import Gold
 from tests.calib.examples import card
 from tests.calib.golden import GOLDEN
 from tests.calib.simulated import answer, answers, member, scores

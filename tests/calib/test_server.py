@@ -13,7 +13,6 @@ import pytest
 
 import layactl as package
 from layactl.calib.collect import collect
-from layactl.calib.labelled import read_labelled
 from layactl.calib.logits import read_logits
 from layactl.calib.scorer import EngineScorer
 from layactl.calib.server_scorer import ServerScorer
@@ -21,6 +20,7 @@ from layactl.client.http_client import ServerClient
 from layactl.client.spawned_server import SpawnedServer, spawned_server
 from layactl.errors import RequestError, ServerError, SpecError
 from layactl.gguf_file.reader import GgufFile
+from layactl.labelled.labelled_file import read_labelled
 from tests.calib.examples import candidate, card, decision, jsonl, outcomes
 
 SPEC = {

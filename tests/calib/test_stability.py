@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from layactl.calib.decisions import read_decisions
 from layactl.calib.scorer import RawAnswer
 from layactl.calib.stability import Stability, probe, variants
 from layactl.errors import NumericError, RequestError
+from layactl.labelled.decisions import read_decisions
 from layactl.layouts.laya import LAYA
 from tests.calib.examples import QUESTIONS, decision, jsonl
 

@@ -10,10 +10,10 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from layactl.calib.gold import Gold
 from layactl.calib.temperature import Cell, TemperatureFit, fit_temperature, fit_temperatures, temperature_block
 from layactl.core.calibration import Calibration
 from layactl.errors import UsageError
+from layactl.labelled.gold import Gold
 from tests.calib.simulated import answer, answers, member
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from layactl.calib.decisions import read_decisions
-from layactl.calib.outcomes import read_outcomes
 from layactl.errors import InputError
+from layactl.labelled.decisions import read_decisions
+from layactl.labelled.outcomes import read_outcomes
 from tests.calib.examples import QUESTIONS, candidate, card, decision, jsonl, outcomes
 
 

@@ -7,12 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from layactl.calib.split import Member, read_member
 from layactl.core.calibration import Calibration
 from layactl.core.decision_spec import DecisionSpec
 from layactl.core.json_fields import JsonObject
 from layactl.core.spec_parser import default_spec_text, parse_spec
 from layactl.errors import InputError, RequestError
+from layactl.labelled.split import Member, read_member
 from layactl.layouts.laya import LAYA
 from layactl.reporting.json_lines import read_records
 from layactl.router.request import parse_router

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layactl.calib.gold import Gold, parse_gold
-from layactl.calib.split import Member, read_member
 from layactl.core import strict_json
 from layactl.core.json_fields import JsonObject
 from layactl.errors import InputError, RequestError
+from layactl.labelled.gold import Gold, parse_gold
+from layactl.labelled.split import Member, read_member
 from layactl.layouts.laya import LAYA
 from layactl.reporting.json_lines import read_records
 

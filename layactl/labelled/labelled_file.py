@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from layactl.calib import decisions, outcomes
-from layactl.calib.decisions import LabelledDecision, read_decisions
-from layactl.calib.outcomes import RouterOutcomes, read_outcomes
+from layactl.labelled import decisions, outcomes
+from layactl.labelled.decisions import LabelledDecision, read_decisions
+from layactl.labelled.outcomes import RouterOutcomes, read_outcomes
 from layactl.reporting.json_lines import read_records
 from layactl.reporting.record_stream import file_sha256
 

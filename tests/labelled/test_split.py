@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from layactl.calib.decisions import read_decisions
-from layactl.calib.split import Member, assign_splits, is_held_out
 from layactl.errors import InputError
+from layactl.labelled.decisions import read_decisions
+from layactl.labelled.split import Member, assign_splits, is_held_out
 from tests.calib.examples import decision, jsonl
 
 

@@ -1,0 +1,1 @@
+"""Data with known answers: decisions and router outcomes, read and checked line by line."""

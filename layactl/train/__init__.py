@@ -1,0 +1,1 @@
+"""Labelled decisions and a checkpoint -> a trained checkpoint."""
