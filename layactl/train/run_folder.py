@@ -74,19 +74,15 @@ class RunFolder:
         return False
 
     def save_latest(self, tensors: Mapping[str, Tensor], position: Position) -> None:
-        _save(self.latest, tensors, {"format": STATE_FORMAT, "position": json.dumps(asdict(position))})
+        _save(self.latest, tensors, {"format": STATE_FORMAT, **asdict(position)})
 
     def load_latest(self) -> tuple[dict[str, Tensor], Position]:
         """Raises InputError."""
-        tensors, metadata = _load(self.latest)
+        tensors, state = _load(self.latest)
         try:
-            if metadata["format"] != STATE_FORMAT:
-                raise ValueError
-            values = json.loads(metadata["position"])
-            position = Position(**{field.name: values[field.name] for field in fields(Position)})
-        except (KeyError, TypeError, ValueError):
-            raise InputError("is not the state of a training run", where=str(self.latest)) from None
-        return tensors, position
+            return tensors, Position(**{field.name: state[field.name] for field in fields(Position)})
+        except KeyError as missing:
+            raise InputError(f"does not say its {missing}", where=str(self.latest)) from None
 
     def save_best(self, tensors: Mapping[str, Tensor]) -> None:
         _save(self.best, tensors, {"format": STATE_FORMAT})
@@ -121,16 +117,21 @@ def _update(line: bytes) -> int:
     return update if isinstance(update, int) else 0
 
 
-def _save(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+def _save(path: Path, tensors: Mapping[str, Tensor], state: dict[str, Any]) -> None:
+    # One key: the package writes several in an order that changes from run to run.
     with replacing(path) as temporary:
-        write_tensors(temporary, tensors, metadata)
+        write_tensors(temporary, tensors, {"state": json.dumps(state)})
 
 
-def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            state = json.loads((file.metadata() or {}).get("state", "{}"))
+    except (OSError, SafetensorError, ValueError) as error:
         raise InputError(f"cannot be read: {error}", where=str(path)) from None
+    if not isinstance(state, dict) or state.get("format") != STATE_FORMAT:
+        raise InputError("is not the state of a training run", where=str(path))
+    return tensors, state
