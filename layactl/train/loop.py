@@ -27,6 +27,8 @@ from layactl.train.settings import RLCD, TrainSettings, learning_rate
 # Updates between two records of the training loss.
 LOG_EVERY = 10
 _EVALUATION_BATCH = 64
+# Enough for the act head, whose steps AdamW scales anyway, and little for all that the answers depend on.
+_ACT_SHARE = 0.1
 
 
 class Encode(Protocol):
@@ -182,7 +184,7 @@ class Trainer:
             loss = settings.rlcd.ce_weight * loss + found["policy"]
         if settings.act_head and act_logits is not None:
             found["act"] = act_loss(act_logits, logits, batch.targets)
-            loss = loss + found["act"]
+            loss = loss + _ACT_SHARE * found["act"]
         return {"loss": loss, **found}
 
     def _evaluate(self, write: LineSink) -> Evaluation:
@@ -218,7 +220,7 @@ def make_optimizer(trained: dict[str, torch.nn.Parameter], settings: TrainSettin
             if chosen:
                 decay = settings.weight_decay if decays else 0.0
                 groups.append({"params": chosen, "lr": rate, "highest": rate, "weight_decay": decay})
-    return torch.optim.AdamW(groups, lr=settings.head_lr)
+    return torch.optim.AdamW(groups, lr=settings.head_lr, fused=True)
 
 
 def _record(write: LineSink, value: dict[str, Any]) -> None:

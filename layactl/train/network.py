@@ -136,8 +136,8 @@ class _EncoderAttention(nn.Module):
         self.Wo = nn.Linear(shape.hidden, shape.hidden, bias=False)
 
     def forward(self, x: Tensor, visible: Tensor, rope: Rope) -> Tensor:
-        query, key, value = _heads(self.Wqkv(x), self.heads)
-        query, key = rope.rotate(query), rope.rotate(key)
+        qkv = _heads(self.Wqkv(x), self.heads)
+        (query, key), value = rope.rotate(qkv[:2]), qkv[2]
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
         out: Tensor = self.Wo(attended.transpose(1, 2).flatten(2))
         return out
@@ -218,7 +218,6 @@ def _norm(shape: EncoderShape) -> nn.LayerNorm:
     return nn.LayerNorm(shape.hidden, shape.norm_eps, bias=False)
 
 
-def _heads(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(N, L, 3d) -> query, key and value, (N, H, L, d/H) each."""
-    query, key, value = torch.unflatten(qkv, -1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    return query, key, value
+def _heads(qkv: Tensor, heads: int) -> Tensor:
+    """(N, L, 3d) -> queries, keys and values, (3, N, H, L, d/H)."""
+    return torch.unflatten(qkv, -1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
