@@ -60,11 +60,15 @@ def save_checkpoint(
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """A safetensors file with the permissions that a new file has, which the package would narrow."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     path.touch()
     mode = path.stat().st_mode
-    save_file(dict(tensors), path, dict(metadata))
+    try:
+        save_file(dict(tensors), path, dict(metadata))
+    except SafetensorError as error:
+        raise OutputError(f"cannot be written: {error}", where=str(path.parent)) from None
     path.chmod(mode)
 
 
@@ -112,7 +116,11 @@ def _write_weights(path: Path, base: Checkpoint, weights: Mapping[str, FloatArra
         values = torch.from_numpy(weights[name])
         tensors[name] = values.to(types[outtype.upper() if outtype else tensor.dtype])
         if not bool(tensors[name].isfinite().all()):
-            raise OutputError(f"{name} holds a weight beyond the range of {tensors[name].dtype}", where=str(path))
+            raise OutputError(
+                f"{name} holds a weight that {str(tensors[name].dtype).removeprefix('torch.')} cannot hold",
+                where=str(base.root),
+                hint="--outtype f32 keeps it",
+            )
         changed += int((tensors[name].float() != values).sum())
         total += values.numel()
     tensors |= {name: torch.ones(shape) for name, shape in UNUSED_TENSORS.items()}

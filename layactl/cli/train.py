@@ -222,7 +222,12 @@ def _run(run: TrainingRun, resume: bool, quiet: bool) -> tuple[Outcome, int | No
             if now.evaluation is not None:
                 note(f"epoch {now.epoch:g}: {_told(now.evaluation)}", quiet)
 
-        outcome = run.start(resume=resume, stop=lambda: stopping.signal is not None, tick=tick, encoded=encoded)
+        def encoding(done: int, total: int) -> None:
+            update(done, total=total, detail=f"encoding, {done:,} of {total:,} sequences")
+
+        outcome = run.start(
+            resume=resume, stop=lambda: stopping.signal is not None, tick=tick, encoding=encoding, encoded=encoded
+        )
     return outcome, stopping.signal
 
 
@@ -234,6 +239,11 @@ def _report(ended: tuple[Outcome, int | None], run: TrainingRun, quiet: bool) ->
     assert outcome.initial is not None and outcome.final is not None and outcome.saved is not None
     note(f"before: {_told(outcome.initial)}", quiet)
     note(f"after update {outcome.best_update:,}, the best: {_told(outcome.final)}", quiet)
+    if outcome.saved.changed:
+        note(
+            f"{outcome.saved.changed:,} of {outcome.saved.total:,} weights were rounded; --outtype f32 keeps them",
+            quiet,
+        )
     path_line(run.folder.model)
     return 0
 

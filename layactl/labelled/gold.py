@@ -116,8 +116,11 @@ def _distribution(values: dict[str, Any], question: Question, fields: JsonObject
 
 
 def _normalised(values: Sequence[float], fields: JsonObject) -> tuple[float, ...]:
-    total = math.fsum(values)
-    if min(values) < 0 or abs(total - 1.0) > _SUM_TOLERANCE:
+    if min(values) < 0:
+        raise InputError(f"{fields.field:.120} holds a probability below 0", where=fields.where)
+    # Of huge numbers there is no exact sum.
+    total = math.fsum(values) if max(values) <= 2 else math.inf
+    if abs(total - 1.0) > _SUM_TOLERANCE:
         raise InputError(
             f"{fields.field:.120} must hold probabilities that sum to 1, not to {total:g}", where=fields.where
         )

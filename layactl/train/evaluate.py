@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 
+from layactl.errors import NumericError
 from layactl.layouts.laya.question import QUESTION_TYPES
 from layactl.train.batches import length_batches
 from layactl.train.examples import Example
@@ -34,13 +36,18 @@ class Evaluation:
 
 
 def evaluate(score: Score, examples: Sequence[Example], batch_size: int) -> Evaluation:
-    """score: indices of some examples -> their batch and its logits, without dropout. Sums are in double."""
+    """score: indices of some examples -> their batch and its logits, without dropout. Sums are in double.
+
+    Raises NumericError naming the example whose loss is no number.
+    """
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     with torch.no_grad():
         for indices in length_batches([len(example.ids) for example in examples], batch_size):
             batch, logits = score(indices)
             losses = soft_cross_entropy(logits.double(), batch.targets.double()).tolist()
             for index, loss, answer in zip(indices, losses, logits.argmax(-1).tolist(), strict=True):
+                if not math.isfinite(loss):
+                    raise NumericError(f"example {examples[index].name!r:.80}")
                 found = sums[QUESTION_TYPES[examples[index].type_id]]
                 found[0] += 1
                 found[1] += loss

@@ -18,7 +18,7 @@ from layactl.core.tokenizer import Tokenizer
 from layactl.engine.decider import render
 from layactl.engine.request import parse_request
 from layactl.engine.text_side import TextSide
-from layactl.errors import CheckpointError, InputError, RequestError
+from layactl.errors import CheckpointError, InputError, RequestError, UsageError
 from layactl.labelled.decisions import LabelledDecision
 from layactl.labelled.gold import Gold
 from layactl.labelled.labelled_file import Labelled, read_labelled
@@ -90,6 +90,8 @@ def read_split(purpose: str, files: Sequence[Path], text: TextSide, truncation: 
     Raises InputError naming the line: a question the engine would refuse, an example that does not fit, an id that
     stands in two files, no labelled question at all.
     """
+    if len({path.resolve() for path in files}) < len(files):
+        raise UsageError("names one file twice", where=f"the {purpose} data")
     reader = _Reader(text, truncation)
     labelled = [read_labelled(path) for path in files]
     where: dict[str, str] = {}

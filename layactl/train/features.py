@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,23 +22,27 @@ from safetensors.torch import save
 from torch import Tensor
 
 from layactl.durable import replacing
-from layactl.errors import OutputError
+from layactl.errors import InputError, OutputError
 from layactl.reporting.record_stream import file_sha256
 from layactl.train.examples import Example
 from layactl.train.network import EncoderNetwork
 
 FORMAT = "layactl.features/1"
+_OWN_NAME = re.compile(r"[0-9a-f]{64}\.safetensors")
 # Of a file of the store: what a stopped run loses at most.
 _SHARD_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """found: sequences the store had; added: those computed now; dropped: damaged files, removed."""
+    """found: sequences the store had; added: those computed now; dropped: damaged files, removed; stopped: whether a
+    stop came before all were there.
+    """
 
     found: int
     added: int
     dropped: Sequence[str]
+    stopped: bool = False
 
 
 class FeatureStore:
@@ -56,24 +61,38 @@ class FeatureStore:
         self.dropped: list[str] = []
         self._file_of: dict[str, Any] = {}
         for path in sorted(self.folder.glob("*.safetensors")):
-            self._open(path)
+            # What is called otherwise is not of the store.
+            if _OWN_NAME.fullmatch(path.name) and path.is_file():
+                self._open(path)
 
     def add_missing(
-        self, examples: Iterable[Example], encoder: EncoderNetwork, tick: Callable[[int], None] = lambda count: None
+        self,
+        examples: Iterable[Example],
+        encoder: EncoderNetwork,
+        tick: Callable[[int, int], None] = lambda done, total: None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> Encoded:
-        """Encode every sequence that the store lacks, each on its own, so that states depend on nothing beside it."""
+        """Encode every sequence that the store lacks, each on its own, so that states depend on nothing beside it.
+
+        tick: told how many of how many are done; stop: asked after each, what is computed by then is kept.
+        """
         wanted = {address(example.ids): example.ids for example in examples}
         missing = [key for key in wanted if key not in self._file_of]
         waiting: dict[str, Tensor] = {}
+        done = 0
         with torch.no_grad():
-            for n, key in enumerate(missing, start=1):
-                ids = torch.from_numpy(wanted[key].astype(np.int64))[None]
-                waiting[key] = encoder(ids, torch.ones_like(ids, dtype=torch.bool))[0].float().contiguous()
-                if sum(states.nbytes for states in waiting.values()) >= _SHARD_BYTES or n == len(missing):
+            while done < len(missing) and not stop():
+                ids = torch.from_numpy(wanted[missing[done]].astype(np.int64))[None]
+                states = encoder(ids, torch.ones_like(ids, dtype=torch.bool))[0].float().contiguous()
+                waiting[missing[done]] = states
+                if sum(states.nbytes for states in waiting.values()) >= _SHARD_BYTES:
                     self._add(waiting)
                     waiting = {}
-                tick(n)
-        return Encoded(len(wanted) - len(missing), len(missing), self.dropped)
+                done += 1
+                tick(done, len(missing))
+        if waiting:
+            self._add(waiting)
+        return Encoded(len(wanted) - len(missing), done, self.dropped, done < len(missing))
 
     def states(self, examples: Sequence[Example]) -> Tensor:
         """(N, L, d), zeros on padding."""
@@ -90,13 +109,17 @@ class FeatureStore:
     def _open(self, path: Path) -> None:
         """Take a file in, or remove one whose bytes are not those it is called by."""
         try:
-            if file_sha256(path) != path.stem:
-                raise ValueError
-            file = safe_open(path, framework="pt")
-            self._file_of |= dict.fromkeys(file.keys(), file)  # type: ignore[no-untyped-call]
-        except (ValueError, OSError, SafetensorError):
-            path.unlink()
-            self.dropped.append(path.name)
+            if file_sha256(path) == path.stem:
+                file = safe_open(path, framework="pt")
+                self._file_of |= dict.fromkeys(file.keys(), file)  # type: ignore[no-untyped-call]
+                return
+        except (InputError, OSError, SafetensorError):
+            pass
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(f"is damaged and cannot be removed: {error.strerror}", where=str(path)) from None
+        self.dropped.append(path.name)
 
 
 def address(ids: Any) -> str:

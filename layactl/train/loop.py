@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from layactl.core import strict_json
-from layactl.errors import NumericError
+from layactl.errors import InputError, NumericError
 from layactl.reporting.record_stream import LineSink
 from layactl.train.batches import collate, epoch_batches, seed_step
 from layactl.train.evaluate import Evaluation, evaluate
 from layactl.train.examples import Example
 from layactl.train.loss import act_loss, policy_loss, soft_cross_entropy
 from layactl.train.network import Batch, DecisionNetwork
-from layactl.train.run_folder import Position, RunFolder
+from layactl.train.run_folder import Position, RunFolder, check_tensors
 from layactl.train.settings import RLCD, TrainSettings, learning_rate
 
 # Updates between two records of the training loss.
@@ -80,23 +80,35 @@ class Trainer:
 
     def load(self) -> None:
         """Go on from the saved state. Raises InputError."""
-        tensors, self.position = self.folder.load_latest()
+        tensors, position = self.folder.load_latest()
+        check_tensors(tensors, self._state(), self.folder.latest)
+        if position.update > self.updates:
+            raise InputError(f"stands behind the last of {self.updates} updates", where=str(self.folder.latest))
+        if position.best_loss is not None:
+            check_tensors(self.folder.load_best(), self._parameters(), self.folder.best)
+        self.position = position
         for name, parameter in self._trained.items():
             parameter.data.copy_(tensors[f"parameter.{name}"])
             self._optimizer.state[parameter] = {
-                "step": torch.tensor(float(self.position.update)),
+                "step": torch.tensor(float(position.update)),
                 "exp_avg": tensors[f"exp_avg.{name}"].clone(),
                 "exp_avg_sq": tensors[f"exp_avg_sq.{name}"].clone(),
             }
 
     def save(self) -> None:
-        tensors = {}
+        self.folder.save_latest(self._state(), self.position)
+
+    def _parameters(self) -> dict[str, Tensor]:
+        return {name: parameter.data for name, parameter in self._trained.items()}
+
+    def _state(self) -> dict[str, Tensor]:
+        """Parameters and AdamW's moments, 0 before the first update."""
+        found = {f"parameter.{name}": tensor for name, tensor in self._parameters().items()}
         for name, parameter in self._trained.items():
             state = self._optimizer.state.get(parameter, {})
-            tensors[f"parameter.{name}"] = parameter.data
             for moment in ("exp_avg", "exp_avg_sq"):
-                tensors[f"{moment}.{name}"] = state.get(moment, torch.zeros_like(parameter.data))
-        self.folder.save_latest(tensors, self.position)
+                found[f"{moment}.{name}"] = state.get(moment, torch.zeros_like(parameter.data))
+        return found
 
     def run(
         self,
@@ -193,7 +205,7 @@ class Trainer:
         better = position.best_loss is None or found.loss < position.best_loss
         if better:
             position.best_loss, position.best_update, position.waited = found.loss, position.update, 0
-            self.folder.save_best({name: parameter.data for name, parameter in self._trained.items()})
+            self.folder.save_best(self._parameters())
         else:
             position.waited += 1
         _record(write, {"kind": "dev", "update": position.update, "epoch": self._epochs(position), **found.to_json()})

@@ -19,6 +19,7 @@ from layactl.durable import readable_name
 from layactl.engine.text_side import TextSide
 from layactl.engine.threads import set_threads
 from layactl.errors import UsageError
+from layactl.reporting.record_stream import refuse_input
 from layactl.train.evaluate import Evaluation
 from layactl.train.examples import Example, Split, read_split, refuse_overlap, text_side
 from layactl.train.features import Encoded, FeatureStore, trunk_identity
@@ -43,7 +44,7 @@ class Data:
         """What the run's numbers depend on, on the side of the data."""
         return {
             split.purpose: {
-                "files": [{"path": readable_name(file.path), "sha256": file.sha256} for file in split.files],
+                "sha256": [file.sha256 for file in split.files],
                 "examples": len(split.examples),
                 "tokens": split.tokens,
                 "cut": split.cut,
@@ -104,7 +105,7 @@ class TrainingRun:
         resume: bool,
         stop: Callable[[], bool] = lambda: False,
         tick: Callable[[Progress], None] = lambda progress: None,
-        encoding: Callable[[int], None] = lambda count: None,
+        encoding: Callable[[int, int], None] = lambda done, total: None,
         encoded: Callable[[Encoded], None] = lambda found: None,
     ) -> Outcome:
         """Train, export the best weights and write the report.
@@ -113,35 +114,55 @@ class TrainingRun:
         """
         settings, data = self.settings, self.data
         settings.check()
-        if settings.freeze_encoder and self.features is None:
+        self.check_base(data.checkpoint)
+        torch.use_deterministic_algorithms(True)
+        meta = self._meta(set_threads(self.threads))
+        with self.folder.open(meta, resume=resume) as metrics:
+            network = load_network(data.checkpoint, settings.dropout)
+            encode = self._encode(network, stop, encoding, encoded)
+            if encode is None:
+                return Outcome(False, 0)
+            pad_id = data.text.tokenizer.special.pad or 0
+            trainer = Trainer(network, encode, data.train.examples, data.dev.examples, settings, self.folder, pad_id)
+            if self.folder.latest.is_file():
+                trainer.load()
+            metrics.drop_behind(trainer.position.update)
+            if not trainer.run(metrics.write, self.save_every, stop, tick):
+                return Outcome(False, trainer.position.update)
+            return self._finish(trainer)
+
+    def check_base(self, checkpoint: Checkpoint) -> None:
+        """Raises UsageError for settings that this checkpoint or this run cannot have."""
+        if self.settings.freeze_encoder and self.features is None:
             raise UsageError("needs a folder for the encoder's states", where="--freeze-encoder", hint="--features DIR")
-        classes = data.checkpoint.shape.head.act_classes
-        if settings.act_head and classes != 2:
+        if self.features is not None and not self.settings.freeze_encoder:
+            raise UsageError("goes with --freeze-encoder", where="--features")
+        classes = checkpoint.shape.head.act_classes
+        if self.settings.act_head and classes != 2:
             raise UsageError(
                 f"the act head has {classes} classes; only 2 (act, leave) can be trained", where="--act-head"
             )
-        torch.use_deterministic_algorithms(True)
-        threads = set_threads(self.threads)
-        network = load_network(data.checkpoint, settings.dropout)
-        going_on = self.folder.begin(resume)
-        encode = self._encode(network, encoding, encoded)
-        pad_id = data.text.tokenizer.special.pad or 0
-        trainer = Trainer(network, encode, data.train.examples, data.dev.examples, settings, self.folder, pad_id)
-        if going_on:
-            trainer.load()
-        with self.folder.open_metrics(self._meta(threads), resume=resume, update=trainer.position.update) as write:
-            if not trainer.run(write, self.save_every, stop, tick):
-                return Outcome(False, trainer.position.update)
-        return self._finish(trainer)
+        for target in (self.folder.root, self.features):
+            if target is not None:
+                refuse_input(target / "file", {"the checkpoint": checkpoint.root})
 
     def _encode(
-        self, network: DecisionNetwork, encoding: Callable[[int], None], encoded: Callable[[Encoded], None]
-    ) -> Encode:
+        self,
+        network: DecisionNetwork,
+        stop: Callable[[], bool],
+        encoding: Callable[[int, int], None],
+        encoded: Callable[[Encoded], None],
+    ) -> Encode | None:
+        """None where a stop came while states were computed."""
         if not self.settings.freeze_encoder:
             return lambda examples, batch: network.encoder(batch.ids, batch.present)
         assert self.features is not None
         store = FeatureStore(self.features, trunk_identity(network.encoder))
-        encoded(store.add_missing([*self.data.train.examples, *self.data.dev.examples], network.encoder, encoding))
+        examples = [*self.data.train.examples, *self.data.dev.examples]
+        found = store.add_missing(examples, network.encoder, encoding, stop)
+        encoded(found)
+        if found.stopped:
+            return None
 
         def states(examples: Sequence[Example], batch: Batch) -> Tensor:
             return store.states(examples)

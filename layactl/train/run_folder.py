@@ -9,6 +9,9 @@ report.json, model/   written when the run is complete
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -19,12 +22,14 @@ import orjson
 
 from layactl.checkpoint.save import write_tensors
 from layactl.durable import replacing
-from layactl.errors import InputError, OutputError
-from layactl.reporting.record_stream import LineSink, record_stream
+from layactl.errors import InputError, OutputError, UsageError
+from layactl.reporting.record_stream import LineSink, record_stream, sidecar
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Temporary names of layactl.durable and layactl.checkpoint.save.
+_LEFTOVER = re.compile(r"\..+\.tmp")
 STATE_FORMAT = "layactl.train-state/1"
 
 
@@ -41,6 +46,25 @@ class Position:
     finished: bool = False
 
 
+@dataclass(frozen=True)
+class Metrics:
+    """The records of a run, open to be written. write: takes one line."""
+
+    path: Path
+    write: LineSink
+
+    def drop_behind(self, update: int) -> None:
+        """Cut off the records behind an update, which are about to be made again."""
+        kept = 0
+        with self.path.open("rb") as lines:
+            for line in lines:
+                made = orjson.loads(line).get("update")
+                if isinstance(made, int) and made > update:
+                    break
+                kept += len(line)
+        os.truncate(self.path, kept)
+
+
 class RunFolder:
     """root: made when the run starts."""
 
@@ -52,26 +76,55 @@ class RunFolder:
         self.report = root / "report.json"
         self.model = root / "model"
 
-    def begin(self, resume: bool) -> bool:
-        """Make the folder, or find the run in it; whether there is one to go on with.
+    @contextmanager
+    def open(self, meta: dict[str, Any], *, resume: bool) -> Iterator[Metrics]:
+        """Make the folder or, to resume, find the run in it; no other run can write it meanwhile.
 
-        Raises OutputError: it holds something and --resume was not given, or no run is there to resume.
+        meta: what every byte of the result depends on. Raises OutputError: it holds something and resume is False, it
+        holds no run, a complete one, or one that is going on; UsageError where its run depends on something else.
         """
-        if resume:
-            if not self.metrics.is_file():
-                raise OutputError("holds no run to resume", where=str(self.root))
-            if self.report.is_file():
-                raise OutputError("holds a run that is complete", where=str(self.root))
-            return self.latest.is_file()
-        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
-            raise OutputError(
-                "exists and is not empty", where=str(self.root), hint="--resume goes on with the run in it"
-            )
+        if resume and not (self.root.is_dir() and any(self.root.iterdir())):
+            raise OutputError("holds no run to resume", where=str(self.root))
+        if self.report.is_file():
+            raise OutputError("holds a run that is complete", where=str(self.root))
+        begun = self._has_begun()
+        if begun and not resume:
+            hint = "--resume goes on with the run in it" if self.metrics.is_file() else None
+            raise OutputError("exists and is not empty", where=str(self.root), hint=hint)
+        if begun and not self.metrics.is_file():
+            raise OutputError("holds no run to resume", where=str(self.root))
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"cannot be made: {error.strerror}", where=str(self.root)) from None
-        return False
+        try:
+            with record_stream(self.metrics, meta, resume=begun, earlier=lambda record: None) as write:
+                self._remove_leftovers()
+                yield Metrics(self.metrics, write)
+        except UsageError as error:
+            # Nothing starts over in a folder that holds something.
+            if error.where == str(sidecar(self.metrics)):
+                error.hint = "another -o starts a run of its own"
+            raise
+
+    def _has_begun(self) -> bool:
+        """Whether anything is there but what a run leaves that was killed before its first record."""
+        if not self.root.exists():
+            return False
+        if not self.root.is_dir():
+            return True
+        own = (self.metrics.name, sidecar(self.metrics).name)
+        others = [path for path in self.root.iterdir() if path.name not in own and not _LEFTOVER.fullmatch(path.name)]
+        return bool(others) or (self.metrics.is_file() and self.metrics.stat().st_size > 0)
+
+    def _remove_leftovers(self) -> None:
+        """What a killed run was writing when it was killed."""
+        for path in self.root.iterdir():
+            if _LEFTOVER.fullmatch(path.name):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
 
     def save_latest(self, tensors: Mapping[str, Tensor], position: Position) -> None:
         _save(self.latest, tensors, {"format": STATE_FORMAT, **asdict(position)})
@@ -79,10 +132,16 @@ class RunFolder:
     def load_latest(self) -> tuple[dict[str, Tensor], Position]:
         """Raises InputError."""
         tensors, state = _load(self.latest)
-        try:
-            return tensors, Position(**{field.name: state[field.name] for field in fields(Position)})
-        except KeyError as missing:
-            raise InputError(f"does not say its {missing}", where=str(self.latest)) from None
+        known: dict[str, Any] = {field.name: state.get(field.name) for field in fields(Position)}
+        counts = [known[name] for name in ("update", "best_update", "waited")]
+        best = known["best_loss"]
+        if (
+            any(not isinstance(count, int) or isinstance(count, bool) or count < 0 for count in counts)
+            or not (best is None or isinstance(best, float))
+            or not isinstance(known["finished"], bool)
+        ):
+            raise InputError("does not say where its run stands", where=str(self.latest))
+        return tensors, Position(**known)
 
     def save_best(self, tensors: Mapping[str, Tensor]) -> None:
         _save(self.best, tensors, {"format": STATE_FORMAT})
@@ -91,30 +150,20 @@ class RunFolder:
         """Raises InputError."""
         return _load(self.best)[0]
 
-    @contextmanager
-    def open_metrics(self, meta: dict[str, Any], *, resume: bool, update: int) -> Iterator[LineSink]:
-        """The stream of records; those behind `update`, which are about to be made again, are dropped first.
-
-        Raises UsageError where the run in the folder depends on something else.
-        """
-        if resume:
-            # The sidecar first: a run that may not go on must lose nothing.
-            with record_stream(self.metrics, meta, resume=True, earlier=lambda record: None):
-                pass
-            lines = [line for line in self.metrics.read_bytes().splitlines(keepends=True) if _update(line) <= update]
-            with replacing(self.metrics) as temporary:
-                temporary.write_bytes(b"".join(lines))
-        with record_stream(self.metrics, meta, resume=resume, earlier=lambda record: None) as write:
-            yield write
-
     def write_report(self, report: dict[str, Any]) -> None:
         with replacing(self.report) as temporary:
             temporary.write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2) + b"\n")
 
 
-def _update(line: bytes) -> int:
-    update = orjson.loads(line).get("update")
-    return update if isinstance(update, int) else 0
+def check_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], where: Path) -> None:
+    """The tensors of a state must be those of the run, in name, shape and type. Raises InputError."""
+    if odd := sorted(set(found) ^ set(wanted)):
+        raise InputError(
+            f"is of another run: {odd[0]} is {'missing' if odd[0] in wanted else 'too many'}", where=str(where)
+        )
+    for name, tensor in wanted.items():
+        if found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
+            raise InputError(f"is of another run: {name} has another shape or type", where=str(where))
 
 
 def _save(path: Path, tensors: Mapping[str, Tensor], state: dict[str, Any]) -> None:

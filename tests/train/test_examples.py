@@ -9,7 +9,7 @@ import pytest
 
 from layactl.checkpoint.folder import read_checkpoint
 from layactl.engine.text_side import TextSide
-from layactl.errors import InputError
+from layactl.errors import InputError, UsageError
 from layactl.router.score import Router
 from layactl.train.examples import read_split, refuse_overlap, text_side
 from tests.calib.examples import candidate, outcomes
@@ -113,6 +113,8 @@ def test_an_id_may_not_stand_in_two_files_of_a_split(text: TextSide, tmp_path: P
         ({"gold": {"nobody": True}}, "belongs to no question"),
         ({"gold": {"wanted": "maybe"}}, "must be true or false"),
         ({"gold": {"urgency": {"0": 0.9, "1": 0.9}}}, "sum to 1"),
+        ({"gold": {"urgency": {"0": 1e308, "1": 1e308}}}, "sum to 1"),
+        ({"gold": {"urgency": {"0": -0.5, "1": 1.5}}}, "below 0"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(change: dict, message: str, text: TextSide, tmp_path: Path):
@@ -126,3 +128,9 @@ def test_data_without_an_answer_is_refused(text: TextSide, tmp_path: Path):
     path = write(tmp_path / "d.jsonl", [decision("a", 0) | {"gold": {}}])
     with pytest.raises(InputError, match="no question with a gold answer"):
         read_split("train", [path], text, "error")
+
+
+def test_one_file_may_not_be_given_twice(text: TextSide, tmp_path: Path):
+    path = write(tmp_path / "d.jsonl", [decision("a", 1)])
+    with pytest.raises(UsageError, match="names one file twice"):
+        read_split("train", [path, tmp_path / "." / "d.jsonl"], text, "error")

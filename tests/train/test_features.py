@@ -110,3 +110,25 @@ def test_a_frozen_encoder_needs_a_store(data: Data, tmp_path: Path):
         TrainingRun(data, FROZEN, RunFolder(tmp_path / "run"), threads=1).start(resume=False)
     assert not (tmp_path / "run").exists()
     TrainingRun(data, replace(FROZEN, freeze_encoder=False, epochs=1), RunFolder(tmp_path / "run"), threads=1)
+
+
+def test_a_stop_keeps_what_is_encoded(data: Data, tmp_path: Path):
+    network = load_network(data.checkpoint, 0.0).eval()
+    asked: list[None] = []
+
+    def stop() -> bool:
+        asked.append(None)
+        return len(asked) > 5
+
+    done = store_for(data, tmp_path).add_missing(data.dev.examples, network.encoder, stop=stop)
+    assert (done.added, done.stopped) == (5, True)
+    again = store_for(data, tmp_path).add_missing(data.dev.examples, network.encoder)
+    assert (again.found, again.stopped) == (5, False)
+
+
+def test_what_is_not_of_the_store_is_left_alone(data: Data, tmp_path: Path):
+    folder = store_for(data, tmp_path).folder
+    (folder / "mine.safetensors").write_bytes(b"mine")
+    (folder / f"{'a' * 64}.safetensors").mkdir()
+    assert store_for(data, tmp_path).dropped == []
+    assert (folder / "mine.safetensors").read_bytes() == b"mine"

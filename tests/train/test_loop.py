@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from layactl.errors import LayactlError, OutputError, UsageError
+from layactl.checkpoint.folder import read_checkpoint
+from layactl.errors import InputError, LayactlError, NumericError, OutputError, UsageError
 from layactl.train.batches import epoch_batches, length_batches
 from layactl.train.run import Outcome, TrainingRun, read_data
-from layactl.train.run_folder import RunFolder
+from layactl.train.run_folder import STATE_FORMAT, RunFolder
 from layactl.train.settings import OBJECTIVES, TrainSettings, learning_rate
 from tests.conftest import CHECKPOINTS
 from tests.train.data import data_files
@@ -132,13 +134,20 @@ def test_a_run_without_progress_ends_early_and_keeps_its_best(data, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"seed": 7}, "seed"), ({"epochs": 3}, "epochs"), ({"objective": "soft-ce"}, "objective")],
+    [
+        ({"seed": 7}, "seed"),
+        ({"epochs": 3}, "epochs"),
+        ({"objective": "soft-ce"}, "objective"),
+        ({"freeze_encoder": True}, "freeze_encoder"),
+    ],
 )
 def test_another_run_is_not_gone_on_with(data, change: dict, field: str, tmp_path: Path):
     start(data, tmp_path / "run", stop_after=2)
     before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    with pytest.raises(UsageError, match=f"different settings.{field}"):
-        start(data, tmp_path / "run", replace(SETTINGS, **change), resume=True)
+    features = {"features": tmp_path / "states"} if "freeze_encoder" in change else {}
+    with pytest.raises(UsageError, match=f"different settings.{field}") as refused:
+        start(data, tmp_path / "run", replace(SETTINGS, **change), resume=True, **features)
+    assert refused.value.hint == "another -o starts a run of its own"
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
@@ -148,6 +157,69 @@ def test_other_data_is_not_gone_on_with(data, tmp_path: Path):
     other = read_data(CHECKPOINTS / "tiny-english", [train], [dev], "error")
     with pytest.raises(UsageError, match=r"different data\.train"):
         start(other, tmp_path / "run", resume=True)
+
+
+def test_another_checkpoint_is_not_gone_on_with(data, tmp_path: Path):
+    start(data, tmp_path / "run", stop_after=2)
+    files = [data.train.files[0].path], [data.dev.files[0].path]
+    with pytest.raises(UsageError, match=r"different checkpoint\.sha256"):
+        start(read_data(CHECKPOINTS / "tiny-multilingual", *files, "error"), tmp_path / "run", resume=True)
+
+
+def test_the_same_data_may_be_called_otherwise(data, whole, tmp_path: Path):
+    start(data, tmp_path / "run", stop_after=2)
+    train, dev = data_files(tmp_path)
+    assert start(read_data(CHECKPOINTS / "tiny-english", [train], [dev], "error"), tmp_path / "run", resume=True).done
+    assert contents(tmp_path / "run") == contents(whole["rlcd"])
+
+
+@pytest.mark.parametrize("left", [(), ("metrics.jsonl",), ("metrics.meta.json",), (".metrics.jsonl.0a1b2c.tmp",)])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_killed_before_its_first_record_starts_again(data, whole, left: tuple, resume: bool, tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    for name in left or (".x.tmp",):
+        (tmp_path / "run" / name).write_bytes(b"")
+    assert start(data, tmp_path / "run", resume=resume).done
+    assert contents(tmp_path / "run") == contents(whole["rlcd"])
+    assert not [path.name for path in (tmp_path / "run").iterdir() if path.name.endswith(".tmp")]
+
+
+def test_what_a_killed_run_was_writing_is_removed(data, tmp_path: Path):
+    start(data, tmp_path / "run", stop_after=2)
+    (tmp_path / "run" / ".latest.safetensors.0123456789ab.tmp").write_bytes(b"half")
+    (tmp_path / "run" / ".model.tmp").mkdir()
+    start(data, tmp_path / "run", resume=True)
+    assert not list((tmp_path / "run").glob(".*"))
+
+
+def test_an_output_may_not_lie_in_the_checkpoint(tmp_path: Path):
+    import shutil
+
+    base = Path(shutil.copytree(CHECKPOINTS / "tiny-english", tmp_path / "base"))
+    train, dev = data_files(tmp_path)
+    inside = read_data(base, [train], [dev], "error")
+    for options in ({}, {"features": base / "states"}):
+        settings = replace(SETTINGS, freeze_encoder=bool(options))
+        with pytest.raises(UsageError, match="lies in the checkpoint"):
+            start(inside, tmp_path / "run" if options else base / "run", settings, **options)
+    assert not (base / "run").exists()
+
+
+def test_a_dev_loss_that_is_no_number_names_its_example(data, tmp_path: Path):
+    """Of a word that only the dev data holds."""
+    from layactl.checkpoint.save import save_checkpoint
+
+    base = read_checkpoint(CHECKPOINTS / "tiny-english")
+    table = "encoder.embeddings.tok_embeddings.weight"
+    known = {token for example in data.train.examples for token in example.ids.tolist()}
+    (only, *_) = [t for example in data.dev.examples for t in example.ids.tolist() if t not in known]
+    rows = base.tensors[table].floats(0, base.tensors[table].shape[0])
+    rows[only] = 1e30
+    save_checkpoint(tmp_path / "base", base, {table: rows}, "f32")
+    files = [data.train.files[0].path], [data.dev.files[0].path]
+    broken = read_data(tmp_path / "base", *files, "error")
+    with pytest.raises(NumericError, match="example 'dev-"):
+        start(broken, tmp_path / "run")
 
 
 def test_a_folder_that_holds_something_is_not_written_to(data, tmp_path: Path):
@@ -170,6 +242,44 @@ def test_a_damaged_state_is_one_clear_error(data, damage: bytes | None, tmp_path
     latest = tmp_path / "run" / "latest.safetensors"
     latest.write_bytes(latest.read_bytes()[:-5] if damage is None else damage)
     with pytest.raises(LayactlError, match=r"latest\.safetensors"):
+        start(data, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"update": "3"},
+        {"update": -3},
+        {"update": 10**9},
+        {"best_loss": "low"},
+        {"finished": "no"},
+        {"tensors": lambda t: t | {"exp_avg.scorer.0.bias": t["exp_avg.scorer.0.bias"][:3].clone()}},
+        {"tensors": lambda t: {k: v for k, v in t.items() if k != "exp_avg_sq.scorer.0.bias"}},
+        {"tensors": lambda t: t | {"parameter.scorer.0.bias": t["parameter.scorer.0.bias"].long()}},
+    ],
+)
+def test_a_state_that_cannot_be_of_this_run_is_refused(data, change: dict, tmp_path: Path):
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    start(data, tmp_path / "run", stop_after=2)
+    latest = tmp_path / "run" / "latest.safetensors"
+    with safe_open(latest, framework="pt") as file:
+        state = json.loads(file.metadata()["state"])
+    edit = change.get("tensors", lambda tensors: tensors)
+    state |= {key: value for key, value in change.items() if key != "tensors"}
+    save_file(edit(load_file(latest)), latest, {"state": json.dumps(state)})
+    with pytest.raises(InputError, match=r"latest\.safetensors"):
+        start(data, tmp_path / "run", resume=True)
+
+
+def test_best_weights_of_another_run_are_refused(data, tmp_path: Path):
+    from safetensors.torch import save_file
+
+    start(data, tmp_path / "run", stop_after=2)
+    best = tmp_path / "run" / "best.safetensors"
+    save_file({"other": torch.zeros(3)}, best, {"state": json.dumps({"format": STATE_FORMAT})})
+    with pytest.raises(InputError, match=r"best\.safetensors"):
         start(data, tmp_path / "run", resume=True)
 
 
