@@ -121,7 +121,8 @@ class _Reader:
             else:
                 yield from self._decision(record)
         except RequestError as error:
-            hint = "--truncation allow cuts it as the engine would" if error.code == 422 else None
+            may_be_cut = error.code == 422 and self._truncation == "error"
+            hint = "--truncation allow cuts it as the engine would" if may_be_cut else None
             what = f"{error.message} ({error.param})" if error.param else error.message
             raise InputError(what, where=record.member.where, hint=hint) from None
 

@@ -64,9 +64,9 @@ class TrainSettings:
         """Raises UsageError naming the setting that is out of range."""
         rules = (
             ("objective", self.objective in OBJECTIVES, f"must be one of {', '.join(OBJECTIVES)}"),
-            ("epochs", 1 <= self.epochs <= 100_000, "must be at least 1"),
-            ("batch-size", 1 <= self.batch_size <= 65_536, "must be at least 1"),
-            ("accumulate", 1 <= self.accumulate <= 65_536, "must be at least 1"),
+            ("epochs", 1 <= self.epochs <= 100_000, "must be from 1 to 100000"),
+            ("batch-size", 1 <= self.batch_size <= 65_536, "must be from 1 to 65536"),
+            ("accumulate", 1 <= self.accumulate <= 65_536, "must be from 1 to 65536"),
             ("encoder-lr", 0 <= self.encoder_lr < 1, "must be from 0 to below 1"),
             ("head-lr", 0 <= self.head_lr < 1, "must be from 0 to below 1"),
             ("weight-decay", 0 <= self.weight_decay < 1, "must be from 0 to below 1"),

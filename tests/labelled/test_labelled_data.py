@@ -154,7 +154,7 @@ BROKEN_DECISIONS: dict[str, tuple[list[Any], int, str]] = {
         "gold must hold probabilities that sum to 1",
     ),
     "an empty one": ([decision(gold={"team": {}})], 1, "that sum to 1, not to 0"),
-    "a negative one": ([decision(gold={"team": {"billing": 1.5, "tech": -0.5}})], 1, "that sum to 1"),
+    "a negative one": ([decision(gold={"team": {"billing": 1.5, "tech": -0.5}})], 1, "a probability below 0"),
     "a text among them": ([decision(gold={"team": {"billing": "1"}})], 1, "gold.billing must be a finite number"),
     "probabilities of no option": (
         [decision(gold={"team": {"label": "tech", "probabilities": {"x": 1}}})],

@@ -34,7 +34,7 @@ def test_a_run_prints_where_the_checkpoint_is(cli, tmp_path: Path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--epochs", "0"], "error: must be at least 1 (--epochs)"),
+        (["--epochs", "0"], "error: must be from 1 to 100000 (--epochs)"),
         (["--freeze-encoder"], "error: needs a folder for the encoder's states (--freeze-encoder)"),
         (["--objective", "ppo"], "error: Invalid value for '--objective'"),
         (["--train", ""], "error: the path is empty (--train)"),
