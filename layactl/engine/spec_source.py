@@ -36,6 +36,13 @@ def load_spec(
     return spec
 
 
+def default_spec(layout: Layout, model_id: str = "", where: str = "") -> DecisionSpec:
+    """The spec of a model that ships neither one nor temperatures."""
+    none = Calibration()
+    text = default_spec_text(layout.name, model_id, none)
+    return check_spec(text, source="default", where=where, shipped=none, layout=layout, model_id=model_id)
+
+
 def check_spec(
     text: str, *, source: str, where: str, shipped: Calibration, layout: Layout, model_id: str
 ) -> DecisionSpec:

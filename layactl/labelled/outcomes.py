@@ -7,10 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from layactl.core.calibration import Calibration
 from layactl.core.decision_spec import DecisionSpec
 from layactl.core.json_fields import JsonObject
-from layactl.core.spec_parser import default_spec_text, parse_spec
+from layactl.engine.spec_source import default_spec
 from layactl.errors import InputError, RequestError
 from layactl.labelled.split import Member, read_member
 from layactl.layouts.laya import LAYA
@@ -84,12 +83,4 @@ def _outcome(candidate: JsonObject) -> Outcome:
 @cache
 def _any_spec() -> DecisionSpec:
     """The rules for router requests that every model shares."""
-    none = Calibration()
-    return parse_spec(
-        default_spec_text("laya", "", none),
-        source="default",
-        where="",
-        shipped=none,
-        model_id="",
-        parse_question=LAYA.parse_question,
-    )
+    return default_spec(LAYA)

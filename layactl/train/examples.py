@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from layactl.checkpoint.folder import Checkpoint
 from layactl.core import strict_json
-from layactl.core.calibration import Calibration
-from layactl.core.spec_parser import default_spec_text, parse_spec
 from layactl.core.tokenizer import Tokenizer
 from layactl.engine.decider import render
 from layactl.engine.request import parse_request
+from layactl.engine.spec_source import default_spec
 from layactl.engine.text_side import TextSide
 from layactl.errors import CheckpointError, InputError, RequestError, UsageError
 from layactl.labelled.decisions import LabelledDecision
@@ -71,15 +70,8 @@ def text_side(checkpoint: Checkpoint) -> TextSide:
         tokenizer = Tokenizer(checkpoint.tokenizer)
     except ValueError as error:
         raise CheckpointError(f"the tokenizer cannot be built: {error}", where=str(checkpoint.root)) from None
-    none, name = Calibration(), checkpoint.root.name
-    spec = parse_spec(
-        default_spec_text("laya", name, none),
-        source="default",
-        where=str(checkpoint.root),
-        shipped=none,
-        model_id=name,
-        parse_question=LAYA.parse_question,
-    )
+    name = checkpoint.root.name
+    spec = default_spec(LAYA, name, str(checkpoint.root))
     return TextSide(name, LAYA, tokenizer, checkpoint.shape.limits, spec, ())
 
 

@@ -79,15 +79,16 @@ class FeatureStore:
         wanted = {address(example.ids): example.ids for example in examples}
         missing = [key for key in wanted if key not in self._file_of]
         waiting: dict[str, Tensor] = {}
-        done = 0
+        done = size = 0
         with torch.no_grad():
             while done < len(missing) and not stop():
                 ids = torch.from_numpy(wanted[missing[done]].astype(np.int64))[None]
                 states = encoder(ids, torch.ones_like(ids, dtype=torch.bool))[0].float().contiguous()
                 waiting[missing[done]] = states
-                if sum(states.nbytes for states in waiting.values()) >= _SHARD_BYTES:
+                size += states.nbytes
+                if size >= _SHARD_BYTES:
                     self._add(waiting)
-                    waiting = {}
+                    waiting, size = {}, 0
                 done += 1
                 tick(done, len(missing))
         if waiting:

@@ -28,8 +28,8 @@ from layactl.reporting.record_stream import LineSink, record_stream, sidecar
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Temporary names of layactl.durable and layactl.checkpoint.save.
-_LEFTOVER = re.compile(r"\..+\.tmp")
+# Temporary names that layactl.durable and layactl.checkpoint.save give to the files of a run, and to no other.
+_LEFTOVER = re.compile(r"\.(latest|best|metrics|report|model)\b.*\.tmp")
 STATE_FORMAT = "layactl.train-state/1"
 
 

@@ -177,7 +177,7 @@ def test_the_same_data_may_be_called_otherwise(data, whole, tmp_path: Path):
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_run_killed_before_its_first_record_starts_again(data, whole, left: tuple, resume: bool, tmp_path: Path):
     (tmp_path / "run").mkdir()
-    for name in left or (".x.tmp",):
+    for name in left or (".latest.safetensors.0a1b2c.tmp",):
         (tmp_path / "run" / name).write_bytes(b"")
     assert start(data, tmp_path / "run", resume=resume).done
     assert contents(tmp_path / "run") == contents(whole["rlcd"])
