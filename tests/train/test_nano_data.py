@@ -7,13 +7,11 @@ import json
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from nano_data import build, reading
+from nano_data import build
 from nano_data.draw import SPLITS, Draw
-from nano_data.reading import words_of
 from nano_data.scene import LANGUAGES, Scene
 
 from layactl.labelled.decisions import read_decisions
@@ -75,32 +73,6 @@ def test_files_are_read_as_labelled_data(tmp_path: Path):
     assert not (states["train"] | states["dev"]) & states["heldout"]
 
 
-def test_questions_about_words_are_answered_by_the_text():
-    kinds: Counter[str] = Counter()
-    for record in build.reading_records("train", 0.01):
-        words = words_of(record["state"])
-        for name, gold in record["gold"].items():
-            kinds[name] += 1
-            asked, label = record["questions"][name], gold["label"]
-            options = list(asked.get("criteria", ()))
-            match name:
-                case "present":
-                    assert [option for option in options if option in words] == [label]
-                case "there":
-                    asks = {ask.format(word=word) for ask in reading.ASK_THERE for word in words}
-                    assert (label == "true") == (asked["instructions"] in asks)
-                case "order":
-                    position = {option: words.index(option) for option in options}
-                    end = min if any(word in asked["instructions"] for word in ("first", "begin")) else max
-                    assert end(position, key=position.__getitem__) == label
-                case "next":
-                    assert any(b == label and a in asked["instructions"] for a, b in pairwise(words))
-                case "missing":
-                    assert label not in words
-                    assert reading.GAP in record["state"]
-    assert min(kinds.values()) > 50
-
-
 @pytest.mark.parametrize("name", [name for name, f in FAMILIES.items() if f.domain != build.HELD_OUT_DOMAIN])
 def test_no_answer_is_nearly_always_right(name: str):
     right: dict[str, Counter[str]] = defaultdict(Counter)
@@ -133,4 +105,4 @@ def test_the_files_are_the_same_whatever_the_hash_seed(tmp_path: Path):
         subprocess.run(command, env={"PYTHONHASHSEED": seed}, check=True, capture_output=True)
         digests.append({p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (tmp_path / seed).iterdir()})
     assert digests[0] == digests[1]
-    assert len(digests[0]) == 10
+    assert len(digests[0]) == 6
