@@ -1,4 +1,4 @@
-"""A response as a table for people."""
+"""Responses as tables for people."""
 
 from __future__ import annotations
 
@@ -9,15 +9,29 @@ from rich.table import Table
 from rich.text import Text
 
 from layactl.cli.output import one_line
+from layactl.core import strict_json
 
 _SHOWN_OPTIONS = 5
 
 
-def print_table(response: dict[str, Any]) -> None:
-    """One row a question on stdout: the answer, the distribution behind it, the confidence."""
+def print_line(line: bytes) -> None:
+    """An output line of a JSONL run on stdout: a table under its id, or why there is none."""
+    answered = strict_json.loads_strict(line)
+    name = one_line(str(answered["id"]))
+    if "error" in answered:
+        error = answered["error"]
+        Console().print(Text(f"{name}: {error['reason']}: {one_line(error['message'])}", style="italic"))
+    elif "scores" in answered:
+        _print_scores(answered["scores"], name)
+    else:
+        print_table(answered, name)
+
+
+def print_table(response: dict[str, Any], name: str | None = None) -> None:
+    """One row a question on stdout: the answer, the distribution behind it, the confidence. name: what stands above."""
     gated = any("act" in answer for answer in response["answers"].values())
     columns = ("question", "type", "answer", "probabilities", "confidence", *(["act"] if gated else []))
-    table = Table(*columns, title=None, highlight=False)
+    table = Table(*columns, title=_title(name), title_justify="left", highlight=False)
     for question_id, answer in response["answers"].items():
         table.add_row(
             Text(one_line(question_id)),
@@ -28,6 +42,18 @@ def print_table(response: dict[str, Any]) -> None:
             *(["yes" if answer["act"] else "no"] if gated else []),
         )
     Console().print(table)
+
+
+def _print_scores(scores: list[dict[str, Any]], name: str) -> None:
+    table = Table("candidate", "p_success", "calibrated", title=_title(name), title_justify="left", highlight=False)
+    for score in scores:
+        calibrated = "yes" if score["calibrated"] else "no"
+        table.add_row(Text(one_line(score["id"])), Text(f"{score['p_success']:.4f}", style="bold"), calibrated)
+    Console().print(table)
+
+
+def _title(name: str | None) -> Text | None:
+    return None if name is None else Text(name)
 
 
 def _headline(answer: dict[str, Any]) -> str:

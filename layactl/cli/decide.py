@@ -62,7 +62,7 @@ def decide_command(
     preset: Annotated[
         list[str] | None, typer.Option("--preset", metavar="NAME", help="Ready-made questions; see layactl presets.")
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="How a single answer is printed.")] = Format.json,
+    output_format: Annotated[Format, typer.Option("--format", help="How answers are printed.")] = Format.json,
     truncation: Annotated[
         Truncation, typer.Option("--truncation", help="Cut what does not fit, or refuse it.")
     ] = Truncation.allow,
@@ -138,15 +138,15 @@ def decide_command(
         return _single(answerer, (text, state, state_file), options, output_format)
     if text is not None or state is not None or state_file is not None:
         raise UsageError("a state on the command line does not go with --jsonl")
-    if output_format is not Format.json:
-        raise UsageError("--format table does not go with --jsonl")
+    if output_format is not Format.json and out is not None:
+        raise UsageError("--format table does not go with -o")
     if resume and out is None:
         raise UsageError("--resume needs -o OUT.jsonl")
     if out is not None and questions is not None:
         refuse_inputs(out, {"the questions file": str(questions)})
     if out is not None and min_confidence is not None:
         refuse_inputs(out, {"the gate": min_confidence})
-    return _many(answerer, jsonl, options, out, resume)
+    return _many(answerer, jsonl, options, out, resume, output_format)
 
 
 class _Answerer(Protocol):
@@ -247,7 +247,14 @@ def _single(
     return 0
 
 
-def _many(answerer: _Answerer, source_name: str, options: LineOptions, out: Path | None, resume: bool) -> int:
+def _many(
+    answerer: _Answerer,
+    source_name: str,
+    options: LineOptions,
+    out: Path | None,
+    resume: bool,
+    output_format: Format,
+) -> int:
     from layactl.decide.inputs import LineSource
     from layactl.decide.jsonl import file_sink, run, stdout_sink
 
@@ -261,6 +268,10 @@ def _many(answerer: _Answerer, source_name: str, options: LineOptions, out: Path
         else:
             opened = file_sink(out, source_name, options, resume, model=identity(), runtime=answering.runtime())
         sink, count = stack.enter_context(opened)
+        if output_format is Format.table:
+            from layactl.cli.answer_table import print_line
+
+            sink = print_line
         first, started = count.lines, time.monotonic()
         # On a terminal the answers themselves are the progress.
         silent = quiet or (out is None and sys.stdout.isatty())

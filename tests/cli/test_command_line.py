@@ -71,7 +71,10 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "no questions": (["decide", "-m", "x", "text"], "no questions are given"),
     "no state": (["decide", "-m", "x", *ASK], "no state is given"),
     "two states": (["decide", "-m", "x", "text", "--state", "1", *ASK], "more than one state"),
-    "a table of lines": (["decide", "-m", "x", "--jsonl", "x", "--format", "table"], "--format table"),
+    "a file of tables": (
+        ["decide", "-m", "x", "--jsonl", "x", "--format", "table", "-o", "y.jsonl"],
+        "--format table does not go with -o",
+    ),
     "a state beside lines": (["decide", "-m", "x", "text", "--jsonl", "x"], "does not go with --jsonl"),
     "shorthand that cannot be read": (["decide", "-m", "x", "text", "--ask", "what?"], "cannot read 'what?'"),
     "an unknown preset": (["presets", "none"], "no preset is called 'none'"),
@@ -257,6 +260,26 @@ def test_a_table_names_every_question_and_its_answer(decide):
     assert f"{exact['n']['noul']:.4f} true" in rows[2]
     for row, answer in zip(rows, exact.values(), strict=True):
         assert f"{answer['answer_confidence']:.4f}" in row
+
+
+def test_lines_are_tables_under_their_ids(cli, gguf_for, tmp_path: Path):
+    """Decisions, router requests and refused lines, each in its place."""
+    candidate = {"id": "local/a", "card": {"schema": "atomic.executor-card/1", "name": "A", "kind": "local"}}
+    lines = [
+        {"id": "first\x1b", "state": "x", "questions": {"sure": {"type": "noul", "instructions": "Sure?"}}},
+        {"id": "second", "questions": {}},
+        {"id": "third", "task": "Add", "criterion": "Exact", "candidates": [candidate]},
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = ("decide", "-q", "-m", gguf_for(), "--allow-uncalibrated", "--jsonl", tmp_path / "in.jsonl")
+    answers = [json.loads(line) for line in cli(*asked).out.splitlines()]
+    done = cli(*asked, "--format", "table")
+    assert done.code == 3
+    parts = re.split(r"^(?=first|second|third)", done.out, flags=re.MULTILINE)[1:]
+    assert parts[0].split("\n")[0].strip() == "first\\x1b"
+    assert f"{answers[0]['answers']['sure']['noul']:.4f} true" in parts[0]
+    assert parts[1].strip() == "second: INVALID_REQUEST: state is missing or null"
+    assert re.search(rf"local/a\W+{answers[2]['scores'][0]['p_success']:.4f}\W+no", parts[2])
 
 
 def test_a_table_never_hands_control_characters_to_the_terminal(decide, tmp_path: Path):
