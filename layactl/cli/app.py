@@ -31,6 +31,7 @@ from layactl.cli import (
     train,
 )
 from layactl.cli.output import error_line
+from layactl.durable import readable_name
 from layactl.errors import LayactlError, UsageError
 
 app = typer.Typer(
@@ -134,9 +135,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except OSError as error:
-        # Files are translated where they are used; what is left is our own output.
         if with_traceback:
             traceback.print_exc()
+        if isinstance(error.filename, str):
+            error_line(f"cannot be used: {error.strerror} ({readable_name(error.filename)})")
+            return 1
+        # Files are told by name; what is left is our own output.
         error_line(f"cannot be written: {error.strerror} (standard output)")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -48,7 +48,8 @@ def parse_gold(value: Any, question: Question, fields: JsonObject) -> Gold:
     """
     if not isinstance(value, dict):
         return _one_hot(_label(value, question, fields), len(option_keys(question)))
-    if set(value) <= set(option_keys(question)):
+    # A choice may have an option called "label"; what it holds tells its share from the name of the right one.
+    if set(value) <= set(option_keys(question)) and not isinstance(value.get("label"), str):
         return _distribution(value, question, fields, None)
     inner = fields.inside(value, question.id)
     label = None if inner.get("label") is None else _label(value["label"], question, inner, "label")

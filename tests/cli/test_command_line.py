@@ -82,6 +82,13 @@ USAGE: dict[str, tuple[list[str], str]] = {
 }
 
 
+def test_a_name_that_no_file_can_have_is_told_as_that_file(cli):
+    name = "x" * 5000
+    done = cli("decide", "-m", name, "text", *ASK)
+    assert (done.code, done.out) == (1, "")
+    assert done.error_lines == [f"error: cannot be used: File name too long ({name})"]
+
+
 @pytest.mark.parametrize("name", USAGE)
 def test_wrong_usage_is_exit_2_and_one_line(name: str, cli):
     arguments, fragment = USAGE[name]

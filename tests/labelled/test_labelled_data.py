@@ -74,6 +74,7 @@ def test_the_distribution_of_a_noul_is_keyed_false_and_true(tmp_path: Path):
 def test_options_called_label_and_probabilities_are_options(tmp_path: Path):
     questions = {"q": {"type": "choice", "instructions": "?", "criteria": ["label", "probabilities"]}}
     assert gold_of(tmp_path, "q", {"label": 0.25, "probabilities": 0.75}, questions=questions) == (1, (0.25, 0.75))
+    assert gold_of(tmp_path, "q", {"label": "probabilities"}, questions=questions) == (1, (0.0, 1.0))
 
 
 def test_a_level_text_that_is_another_levels_index_is_refused(tmp_path: Path):
