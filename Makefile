@@ -9,12 +9,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 
 demo: $(VENV)/.runtime
 	@mkdir -p build
-	$(BIN)/layactl convert fixtures/tiny-english -o build/tiny-english.gguf
-	$(BIN)/layactl decide -m build/tiny-english.gguf "Billed twice this month, please refund me." \
-	  --ask 'refund=noul: Does the customer ask for money back?' \
-	  --ask 'team=choice: Which team? billing=payments and invoices|technical|other' \
-	  --ask 'urgency=score: How urgent? low|medium|high' --format table
-	@echo "(the demo checkpoint has random weights: it shows the tool at work, its answers mean nothing)"
+	$(BIN)/layactl convert fixtures/laya-nano -o build/laya-nano.gguf --spec fixtures/laya-nano/decision.spec.json
+	$(BIN)/layactl decide -m build/laya-nano.gguf --jsonl fixtures/demo.jsonl --format table
 
 # WORKERS processes share the tests, whole files each.
 WORKERS ?= 2
@@ -25,13 +21,14 @@ test: $(VENV)/.test
 test-full: $(VENV)/.test
 	$(BIN)/python -m pytest -m "full or not full"
 
-# Both fixtures against the real reference, over every EVERY-th item of the corpus; what CI runs.
+# All three fixtures against the real reference, over every EVERY-th item of the corpus; what CI runs.
 EVERY ?= 12
 parity: $(VENV)/.test
 	$(BIN)/layactl parity corpus --check > /dev/null
 	$(BIN)/layactl parity derive --check
 	$(BIN)/python benchmarks/prove_parity.py fixtures/tiny-multilingual build/parity --every $(EVERY)
 	$(BIN)/python benchmarks/prove_parity.py fixtures/tiny-english build/parity --every $(EVERY)
+	$(BIN)/python benchmarks/prove_parity.py fixtures/laya-nano build/parity --every $(EVERY)
 
 # The whole corpus on a full-size checkpoint with random weights (CHECKPOINT=multilingual or english; gigabytes in DIR;
 # JOBS processes share the reference's pass).
