@@ -82,8 +82,7 @@ def test_the_spec_holds_a_calibration_of_decisions_and_of_the_router(nano: layac
 
 
 def test_the_card_makes_the_claims(card: dict[str, Any]):
-    """Better than both rules by more than chance, calibrated, and the router better than its cards' pass rates (but not convincingly where those are
-    recalibrated)."""
+    """Better than both rules by more than chance, calibrated, and the router better than its cards' pass rates."""
     found = card["decisions"]["all"]
     assert found["laya-nano"]["ece"][0] <= 0.05
     for rule in ("majority", "tfidf-logreg"):
