@@ -15,23 +15,29 @@ _SHOWN_OPTIONS = 5
 
 
 def print_line(line: bytes) -> None:
-    """An output line of a JSONL run on stdout: a table under its id, or why there is none."""
+    """An output line of a JSONL run on stdout: a table and its warnings under its id, or why there is none."""
     answered = strict_json.loads_strict(line)
-    name = one_line(str(answered["id"]))
+    own = answered["id"]
+    name = one_line(own if isinstance(own, str) and own.strip() else strict_json.dumps(own))
+    console = Console()
     if "error" in answered:
         error = answered["error"]
-        Console().print(Text(f"{name}: {error['reason']}: {one_line(error['message'])}", style="italic"))
-    elif "scores" in answered:
-        _print_scores(answered["scores"], name)
+        console.print(Text(f"{name}: {error['reason']}: {one_line(error['message'])}", style="italic"))
+        return
+    console.print(Text(name, style="italic"))
+    if "scores" in answered:
+        _print_scores(answered["scores"])
     else:
-        print_table(answered, name)
+        print_table(answered)
+    for warning in answered["warnings"]:
+        console.print(Text(f"warning: {one_line(warning['message'])}"))
 
 
-def print_table(response: dict[str, Any], name: str | None = None) -> None:
-    """One row a question on stdout: the answer, the distribution behind it, the confidence. name: what stands above."""
+def print_table(response: dict[str, Any]) -> None:
+    """One row a question on stdout: the answer, the distribution behind it, the confidence."""
     gated = any("act" in answer for answer in response["answers"].values())
     columns = ("question", "type", "answer", "probabilities", "confidence", *(["act"] if gated else []))
-    table = Table(*columns, title=_title(name), title_justify="left", highlight=False)
+    table = Table(*columns, highlight=False)
     for question_id, answer in response["answers"].items():
         table.add_row(
             Text(one_line(question_id)),
@@ -44,16 +50,12 @@ def print_table(response: dict[str, Any], name: str | None = None) -> None:
     Console().print(table)
 
 
-def _print_scores(scores: list[dict[str, Any]], name: str) -> None:
-    table = Table("candidate", "p_success", "calibrated", title=_title(name), title_justify="left", highlight=False)
+def _print_scores(scores: list[dict[str, Any]]) -> None:
+    table = Table("candidate", "p_success", "calibrated", highlight=False)
     for score in scores:
         calibrated = "yes" if score["calibrated"] else "no"
         table.add_row(Text(one_line(score["id"])), Text(f"{score['p_success']:.4f}", style="bold"), calibrated)
     Console().print(table)
-
-
-def _title(name: str | None) -> Text | None:
-    return None if name is None else Text(name)
 
 
 def _headline(answer: dict[str, Any]) -> str:

@@ -275,6 +275,7 @@ def test_lines_are_tables_under_their_ids(cli, gguf_for, tmp_path: Path):
     lines = [
         {"id": "first\x1b", "state": "x", "questions": {"sure": {"type": "noul", "instructions": "Sure?"}}},
         {"id": "second", "questions": {}},
+        {"id": True, "state": "word " * 3000, "questions": {"long": {"type": "noul", "instructions": "Long?"}}},
         {"id": "third", "task": "Add", "criterion": "Exact", "candidates": [candidate]},
     ]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -282,11 +283,13 @@ def test_lines_are_tables_under_their_ids(cli, gguf_for, tmp_path: Path):
     answers = [json.loads(line) for line in cli(*asked).out.splitlines()]
     done = cli(*asked, "--format", "table")
     assert done.code == 3
-    parts = re.split(r"^(?=first|second|third)", done.out, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^(?=first|second|true|third)", done.out, flags=re.MULTILINE)[1:]
     assert parts[0].split("\n")[0].strip() == "first\\x1b"
     assert f"{answers[0]['answers']['sure']['noul']:.4f} true" in parts[0]
     assert parts[1].strip() == "second: INVALID_REQUEST: state is missing or null"
-    assert re.search(rf"local/a\W+{answers[2]['scores'][0]['p_success']:.4f}\W+no", parts[2])
+    assert re.search(rf"local/a\W+{answers[3]['scores'][0]['p_success']:.4f}\W+no", parts[3])
+    warning = answers[2]["warnings"][0]["message"]
+    assert re.sub(r"\s+", " ", parts[2]).endswith(f"warning: {warning} ")
 
 
 def test_a_table_never_hands_control_characters_to_the_terminal(decide, tmp_path: Path):
