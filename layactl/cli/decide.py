@@ -235,7 +235,8 @@ def _single(
     check_body_size(body)
     with answerer.open() as (opened, _):
         answering = _gated(opened, options)
-        response = rounded(answering.answer(answering.prepare(body)), options.digits)
+        (computed,) = answering.compute([answering.prepare(body)])
+        response = rounded(answering.answer(computed), options.digits)
     for warning in response["warnings"]:
         note(warning["message"], answerer.quiet)
     if output_format is Format.json:

@@ -60,6 +60,12 @@ class Kernels(Protocol):
         """The array on the device; it may share its memory."""
         ...
 
+    def row_bits(self, rows: int) -> bytes | None:
+        """What a row of a product of so many rows comes to; where two counts give the same, a row has the same bits
+        under both. None: it depends on the row's place, or nothing is known.
+        """
+        ...
+
     def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
         """weight (out, in), bias (out,): x W^T + b."""
         ...

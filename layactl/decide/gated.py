@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from layactl.decide.answering import Answering
@@ -22,8 +23,14 @@ class GatedAnswering:
     def prepare(self, body: dict[str, Any]) -> Any:
         return self._answering.prepare(body)
 
-    def answer(self, prepared: Any) -> dict[str, Any]:
-        response = self._answering.answer(prepared)
+    def tokens(self, prepared: Any) -> int:
+        return self._answering.tokens(prepared)
+
+    def compute(self, prepared: Sequence[Any]) -> list[Any]:
+        return self._answering.compute(prepared)
+
+    def answer(self, computed: Any) -> dict[str, Any]:
+        response = self._answering.answer(computed)
         # Router scores are the caller's to judge: they have no answers.
         for question_id, answer in response.get("answers", {}).items():
             p = _probabilities(answer)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from layactl.reporting.act_gate import ActGate
 from layactl.reporting.record_stream import LineSink, file_sha256, record_stream, refuse_inputs
 
 _RUN_FORMAT = "layactl-decide-run/1"
-# Lines read and tokenized before they are computed, of at most 1 MiB each.
-_LINES_AHEAD = 8
+# Lines computed together at most, and tokens from which on no more are waited for. As many lines again are read and
+# tokenized meanwhile, of at most 1 MiB each.
+_WINDOW_LINES, _WINDOW_TOKENS = 16, 1024
 
 
 @dataclass(frozen=True)
@@ -79,24 +80,27 @@ def run(
                 yield number, line
 
     # Only where the next line is there to be read: somebody may wait for this answer before writing it.
-    ahead = _LINES_AHEAD if source.size is not None else 0
-    for row in _prepared(todo(), partial(_prepare, answering, options), ahead):
-        record, refused = _answer(answering, row, options, log)
-        sink(strict_json.dumps(record).encode("utf-8") + b"\n")
-        count.refused += refused
-        count.answered += not refused
-        tick()
+    lines = _WINDOW_LINES if source.size is not None else 1
+    rows = _prepared(todo(), partial(_prepare, answering, options), lines if lines > 1 else 0)
+    for window in _windows(rows, lines):
+        for row in _computed(answering, window):
+            record, refused = _answer(answering, row, options, log)
+            sink(strict_json.dumps(record).encode("utf-8") + b"\n")
+            count.refused += refused
+            count.answered += not refused
+            tick()
     if number < already:
         raise OutputError(f"the output holds {already} lines, but the input only {number}", where=source.name)
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A line on its way to an answer. ready: what is left to compute, or why there is nothing."""
+    """A line on its way to an answer. ready: what is left to do, or why there is nothing; tokens: to compute."""
 
     number: int
     id: Any
     ready: Any
+    tokens: int = 0
 
 
 def _prepared(
@@ -118,6 +122,36 @@ def _prepared(
             yield waiting.popleft().result()
 
 
+def _windows(rows: Iterable[_Row], lines: int) -> Iterator[list[_Row]]:
+    """Neighbours that are computed together: as many as fill a pass, and few enough that answers are written soon."""
+    window: list[_Row] = []
+    for row in rows:
+        window.append(row)
+        if len(window) == lines or sum(each.tokens for each in window) >= _WINDOW_TOKENS:
+            yield window
+            window = []
+    if window:
+        yield window
+
+
+def _computed(answering: Answering, window: list[_Row]) -> Iterator[_Row]:
+    """The rows of a window with what `Answering.answer` takes. Where computing them together fails, each is tried
+    alone: a failure is told of its own line.
+    """
+    good = [row for row in window if not isinstance(row.ready, Exception)]
+    try:
+        found = iter(answering.compute([row.ready for row in good]))
+        computed = {row.number: next(found) for row in good}
+    except Exception as error:
+        if len(good) > 1:
+            for row in window:
+                yield from _computed(answering, [row])
+            return
+        computed = {row.number: error for row in good}
+    for row in window:
+        yield replace(row, ready=computed.get(row.number, row.ready))
+
+
 def _prepare(answering: Answering, options: LineOptions, number: int, line: bytes | None) -> _Row:
     line_id: Any = number
     try:
@@ -131,7 +165,8 @@ def _prepare(answering: Answering, options: LineOptions, number: int, line: byte
         body.setdefault("truncation", options.truncation)
         if options.questions is not None and "candidates" not in body:
             body.setdefault("questions", options.questions)
-        return _Row(number, line_id, answering.prepare(body))
+        prepared = answering.prepare(body)
+        return _Row(number, line_id, prepared, answering.tokens(prepared))
     except Exception as error:  # told where the line's answer is due
         return _Row(number, line_id, error)
 

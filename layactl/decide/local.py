@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from layactl.engine.decider import Rendered, answer, render
+from layactl.decide.answering import WHOLE
+from layactl.engine.decider import Computed, Rendered, answer, compute, render
 from layactl.engine.model import Model
 from layactl.engine.request import parse_request
 from layactl.router.request import RouterRequest, parse_router
@@ -26,10 +28,20 @@ class LocalAnswering:
             return parse_router(body, model.spec)
         return render(model, parse_request(body, model.layout, model.spec))
 
-    def answer(self, prepared: Rendered | RouterRequest) -> dict[str, Any]:
+    def tokens(self, prepared: Rendered | RouterRequest) -> int:
         if isinstance(prepared, Rendered):
-            return answer(self._model, prepared, debug=self._debug)
-        return self._router.score(prepared, debug=self._debug)
+            return sum(len(sequence.ids) for sequence in prepared.sequences)
+        return WHOLE
+
+    def compute(self, prepared: Sequence[Rendered | RouterRequest]) -> list[Computed | RouterRequest]:
+        """The forward passes of decisions; a router request, whose errors come with its passes, waits for its turn."""
+        computed = iter(compute(self._model, [each for each in prepared if isinstance(each, Rendered)]))
+        return [next(computed) if isinstance(each, Rendered) else each for each in prepared]
+
+    def answer(self, computed: Computed | RouterRequest) -> dict[str, Any]:
+        if isinstance(computed, Computed):
+            return answer(self._model, computed, debug=self._debug)
+        return self._router.score(computed, debug=self._debug)
 
     def runtime(self) -> dict[str, Any]:
         model = self._model

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from layactl.client.http_client import ROUTER_SCORE, SYSTEMONE, ServerClient
+from layactl.decide.answering import WHOLE
 from layactl.errors import RequestError, ServerError
 
 # What a request is made of; a JSONL line may carry more, which is nobody else's business.
@@ -28,9 +30,15 @@ class RemoteAnswering:
     def prepare(self, body: dict[str, Any]) -> dict[str, Any]:
         return {key: body[key] for key in _FIELDS if key in body}
 
-    def answer(self, prepared: dict[str, Any]) -> dict[str, Any]:
+    def tokens(self, prepared: dict[str, Any]) -> int:
+        return WHOLE
+
+    def compute(self, prepared: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return list(prepared)
+
+    def answer(self, computed: dict[str, Any]) -> dict[str, Any]:
         try:
-            response = self._client.post(ROUTER_SCORE if "candidates" in prepared else SYSTEMONE, prepared)
+            response = self._client.post(ROUTER_SCORE if "candidates" in computed else SYSTEMONE, computed)
         except RequestError as error:
             if error.code in _NO_FAULT_OF_THE_REQUEST:
                 raise ServerError(f"{error.reason}: {error.message}", where=self._client.url) from None

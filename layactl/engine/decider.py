@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from layactl.engine.request import Request
@@ -33,19 +34,32 @@ class Rendered:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Computed:
+    """A request with its raw outputs, one a question.
+
+    seconds: of the forward passes, of those shared with other requests a share by tokens.
+    """
+
+    rendered: Rendered
+    outputs: list[RawOutput]
+    seconds: float
+
+
 def respond(
     model: Model, request: Request, *, debug: bool = False, stop: Callable[[], None] = never, queue_ms: float = 0.0
 ) -> dict[str, Any]:
     """The /v1/systemone response body (specification, Response), keys in its order.
 
-    stop: called between sequences; what it raises ends the request. queue_ms: waiting time to report.
+    stop: called between forward passes; what it raises ends the request. queue_ms: waiting time to report.
     Raises RequestError for what only rendering can tell (422), NumericError when an output is not finite.
     """
-    return answer(model, render(model, request), debug=debug, stop=stop, queue_ms=queue_ms)
+    (computed,) = compute(model, [render(model, request)], stop)
+    return answer(model, computed, debug=debug, queue_ms=queue_ms)
 
 
 def render(model: Model | TextSide, request: Request) -> Rendered:
-    """The half of a response that needs no forward pass. Raises RequestError (422)."""
+    """The part of a response before its forward passes. Raises RequestError (422)."""
     started = time.perf_counter()
     sequences, warnings = [], []
     if request.questions:
@@ -58,15 +72,28 @@ def render(model: Model | TextSide, request: Request) -> Rendered:
     return Rendered(request, sequences, warnings, time.perf_counter() - started)
 
 
-def answer(
-    model: Model, rendered: Rendered, *, debug: bool = False, stop: Callable[[], None] = never, queue_ms: float = 0.0
-) -> dict[str, Any]:
-    """The other half: forward pass, answers, response body. Raises NumericError; see `respond`."""
-    read = time.perf_counter()
-    outputs = model.forward.run(rendered.sequences, stop)
-    computed = time.perf_counter()
+def compute(model: Model, requests: Sequence[Rendered], stop: Callable[[], None] = never) -> list[Computed]:
+    """The forward passes of some requests; each gets the outputs that it would get alone, under plan sequential
+    bitwise. See `respond`.
+    """
+    started = time.perf_counter()
+    outputs = iter(model.forward.run([sequence for each in requests for sequence in each.sequences], stop))
+    seconds = time.perf_counter() - started
+    tokens = [sum(len(sequence.ids) for sequence in each.sequences) for each in requests]
+    per_token = seconds / max(1, sum(tokens))
+    return [
+        Computed(each, list(islice(outputs, len(each.sequences))), count * per_token)
+        for each, count in zip(requests, tokens, strict=True)
+    ]
+
+
+def answer(model: Model, computed: Computed, *, debug: bool = False, queue_ms: float = 0.0) -> dict[str, Any]:
+    """The part after them: answers and response body. Raises NumericError; see `respond`."""
+    started, rendered = time.perf_counter(), computed.rendered
     answers = {}
-    for question, sequence, output in zip(rendered.request.questions, rendered.sequences, outputs, strict=True):
+    for question, sequence, output in zip(
+        rendered.request.questions, rendered.sequences, computed.outputs, strict=True
+    ):
         answers[question.id] = model.layout.answer(question, output, model.spec)
         if debug:
             temperature = model.spec.calibration.temperature_for(question.type, len(question.options))
@@ -75,7 +102,7 @@ def answer(
         "model": model.name,
         "answers": answers,
         "usage": usage(rendered.request.questions, rendered.sequences),
-        **timing_fields(queue_ms, read - rendered.seconds, read, computed),
+        **timing_fields(queue_ms, rendered.seconds, computed.seconds, started),
         "warnings": rendered.warnings,
         "runtime": model.runtime(),
     }
@@ -127,17 +154,12 @@ def read_fields(sequence: TokenSequence) -> dict[str, Any]:
     }
 
 
-def timing_fields(queue_ms: float, started: float, rendered: float, computed: float) -> dict[str, Any]:
-    """`latency_ms` up to now and `timings`, from three readings of time.perf_counter and the time spent waiting."""
+def timing_fields(queue_ms: float, rendering: float, computing: float, started: float) -> dict[str, Any]:
+    """`latency_ms` up to now and `timings`, from the time spent waiting, what rendering and computing took (seconds),
+    and the reading of time.perf_counter when both were done.
+    """
+    render_ms, compute_ms = rendering * 1000.0, computing * 1000.0
     return {
-        "latency_ms": queue_ms + _ms(started, time.perf_counter()),
-        "timings": {
-            "queue_ms": queue_ms,
-            "render_ms": _ms(started, rendered),
-            "compute_ms": _ms(rendered, computed),
-        },
+        "latency_ms": queue_ms + render_ms + compute_ms + (time.perf_counter() - started) * 1000.0,
+        "timings": {"queue_ms": queue_ms, "render_ms": render_ms, "compute_ms": compute_ms},
     }
-
-
-def _ms(start: float, end: float) -> float:
-    return (end - start) * 1000.0

@@ -1,8 +1,8 @@
 """Sequences -> raw outputs: the forward pass, by one of two plans.
 
-sequential: each sequence on its own, so that none can influence another, bitwise. packed: the sequences of a request
-one behind the other through the linear layers, attention within each; groups of at most 2,048 tokens (specification,
-Plans).
+sequential: none can influence another, bitwise: each on its own, or together where that shows to change nothing
+(`groups`). packed: the sequences of a request one behind the other through the linear layers, attention within each;
+groups of at most 2,048 tokens (specification, Plans).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from layactl.core.decision_spec import SEQUENTIAL
 from layactl.core.encoder import Encoder
 from layactl.core.model_shape import ModelShape
 from layactl.core.weights import FloatArray, Weights
+from layactl.engine.groups import Group, alone_or_shared, packed
 from layactl.layouts.interface import Layout, RawOutput, TokenSequence
 
 PACKED_TOKENS = 2048
@@ -47,12 +48,19 @@ class ForwardPass:
 
         plan: instead of the model's own.
         """
-        outputs = []
+        outputs: dict[int, RawOutput] = {}
         with torch.inference_mode():
-            for group in _groups(sequences, 0 if (plan or self.plan) == SEQUENTIAL else PACKED_TOKENS):
+            for group in self._groups(sequences, plan or self.plan):
                 stop()
-                outputs += self._head(self._encode([sequence.ids for sequence in group]), group)
-        return outputs
+                chosen = group.sequences(sequences)
+                found = self._head(self._encode([sequence.ids for sequence in chosen]), chosen)
+                outputs.update(zip(group.indices, found, strict=False))
+        return [outputs[n] for n in range(len(sequences))]
+
+    def _groups(self, sequences: Sequence[TokenSequence], plan: str) -> Iterator[Group]:
+        if plan == SEQUENTIAL:
+            return alone_or_shared(sequences, self._kernels.row_bits)
+        return packed(sequences, PACKED_TOKENS)
 
     def trace(self, sequence: TokenSequence) -> dict[str, FloatArray]:
         """The residual stream of one sequence, node by node in the order of computation, with its outputs.
@@ -70,17 +78,3 @@ class ForwardPass:
         if output.act_logits is not None:
             nodes["act_logits"] = np.array(output.act_logits, dtype=np.float32)
         return nodes
-
-
-def _groups(sequences: Sequence[TokenSequence], limit: int) -> Iterator[list[TokenSequence]]:
-    """Neighbours together while they hold at most `limit` tokens; a longer one is alone."""
-    group: list[TokenSequence] = []
-    tokens = 0
-    for sequence in sequences:
-        if group and tokens + len(sequence.ids) > limit:
-            yield group
-            group, tokens = [], 0
-        group.append(sequence)
-        tokens += len(sequence.ids)
-    if group:
-        yield group

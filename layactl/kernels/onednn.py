@@ -10,6 +10,7 @@ from layactl.core.arithmetic import Attention, AttentionWeights, Linear
 from layactl.core.rope import Rope, pairs_side_by_side
 from layactl.core.weights import FloatArray
 from layactl.kernels.attention import attend, attend_rows
+from layactl.kernels.row_bits import row_bits
 
 # For how many rows the packed form is laid out: any multiple of a register block does, 1 is slow for all others.
 _ROWS_HINT = 256
@@ -26,9 +27,18 @@ class OneDnnKernels:
 
     def __init__(self) -> None:
         self.packed_bytes = self.loaded_bytes = 0
+        # One function of rows of each size, with the width that it takes, and what their rows come to.
+        self._of_rows: dict[tuple[object, ...], tuple[int, Linear]] = {}
+        self._row_bits: dict[tuple[int, int], bytes | None] = {}
 
     def tensor(self, array: FloatArray) -> torch.Tensor:
         return torch.from_numpy(array)
+
+    def row_bits(self, rows: int) -> bytes | None:
+        key = rows, torch.get_num_threads()
+        if key not in self._row_bits:
+            self._row_bits[key] = row_bits(self._of_rows.values(), rows, self._operand)
+        return self._row_bits[key]
 
     def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
         product = self._product(weight, bias)
@@ -41,7 +51,13 @@ class OneDnnKernels:
         self.packed_bytes += weight.size * self._operand.itemsize
         self.loaded_bytes += 0 if bias_tensor is None else bias_tensor.nbytes
         run = torch.ops.mkldnn._linear_pointwise
-        return lambda x: run(x, packed, bias_tensor, "none", [], "")
+
+        def product(x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = run(x, packed, bias_tensor, "none", [], "")
+            return result
+
+        self._of_rows.setdefault((*weight.shape, bias is None), (weight.shape[1], product))
+        return product
 
     def make_attention(
         self, weights: AttentionWeights, heads: int, rope: Rope | None = None, half_window: int | None = None
@@ -74,6 +90,7 @@ class OneDnnKernels:
         # Apart, so that both results lie together in memory.
         inner, gate = self._product(up[:half], None), self._product(up[half:], None)
         contract = self._product(down, None)
+        self._of_rows.setdefault(("gelu", half), (half, lambda x: torch.ops.aten.gelu_(x)))
 
         def mlp(x: torch.Tensor) -> torch.Tensor:
             x = x.to(self._operand)

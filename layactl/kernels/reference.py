@@ -26,6 +26,9 @@ class ReferenceKernels:
     def tensor(self, array: FloatArray) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)
 
+    def row_bits(self, rows: int) -> bytes | None:
+        return None
+
     def make_linear(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
         self.loaded_bytes += weight.nbytes + (0 if bias is None else bias.nbytes)
         weight_tensor = self.tensor(weight)

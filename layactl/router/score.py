@@ -56,7 +56,7 @@ class Router(RouterReader):
         """The /v1/router/score response body, keys in the specification's order. Every candidate is scored on its own:
         its numbers depend on no other.
 
-        debug: adds raw logits, token ids and markers; stop: called between candidates, what it raises ends the request;
+        debug: adds raw logits, token ids and markers; stop: called between passes, what it raises ends the request;
         queue_ms: waiting time to report.
         Raises RequestError: 501 without a calibration, 422 for what only rendering can tell; NumericError when an
         output is not finite.
@@ -95,7 +95,7 @@ class Router(RouterReader):
                 "output_tokens": 0,
                 "passes": len(scores),
             },
-            **timing_fields(queue_ms, started, read, computed),
+            **timing_fields(queue_ms, read - started, computed - read, computed),
             "runtime": model.runtime()
             | {"plan": SEQUENTIAL, "calibration": "platt" if calibrated else UNCALIBRATED_VERSION},
             "warnings": rendered.warnings,

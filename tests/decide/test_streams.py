@@ -53,7 +53,7 @@ def test_a_pipe_in_place_of_a_model_is_refused_without_waiting(tmp_path):
 
 
 def test_a_file_is_read_ahead_and_never_by_more_than_a_few_lines():
-    from layactl.decide.jsonl import _LINES_AHEAD, _prepared, _Row
+    from layactl.decide.jsonl import _WINDOW_LINES, _prepared, _Row
 
     read: list[int] = []
 
@@ -62,10 +62,10 @@ def test_a_file_is_read_ahead_and_never_by_more_than_a_few_lines():
             read.append(number)
             yield number, b""
 
-    rows = _prepared(lines(), lambda number, line: _Row(number, number, ValueError()), _LINES_AHEAD)
+    rows = _prepared(lines(), lambda number, line: _Row(number, number, ValueError()), _WINDOW_LINES)
     for number, row in enumerate(rows, start=1):
         assert row.number == number
-        assert len(read) <= number + _LINES_AHEAD
+        assert len(read) <= number + _WINDOW_LINES
     assert len(read) == 100
 
 

@@ -21,8 +21,10 @@ from layactl.kernels import choose, probe
 from layactl.kernels.attention import BAND
 from layactl.kernels.onednn import OneDnnBf16Kernels, OneDnnKernels
 from layactl.kernels.reference import ReferenceKernels
+from layactl.kernels.row_bits import row_bits
 from layactl.parity.shipped import shipped
 from layactl.parity.tiers import read_tiers
+from layactl.reporting.identity import host
 
 WIDTH, HEADS, HALF_WINDOW = 48, 3, 8
 # Measured: 6e-7 and 7e-3.
@@ -123,6 +125,42 @@ def test_the_gated_mlp_is_the_plain_one(kernels: Kernels):
     inner, gate = F.linear(x.double(), torch.from_numpy(up).double()).chunk(2, dim=-1)
     exact = F.linear(F.gelu(inner) * gate, torch.from_numpy(down).double())
     assert error(kernels.make_gated_mlp(up, down)(x), exact) < TOLERANCE[kernels.precision]
+
+
+def filled(kernels: Kernels) -> Kernels:
+    """With the weights of a layer."""
+    kernels.make_attention(AttentionWeights(random(3 * WIDTH, WIDTH), None, random(WIDTH, WIDTH), None), HEADS)
+    kernels.make_gated_mlp(random(2 * 56, WIDTH), random(WIDTH, 56))
+    return kernels
+
+
+def test_a_row_among_many_has_the_bits_that_it_has_among_few():
+    """And with fewer threads, where the same functions are asked anew."""
+    if "avx512f" not in host()["instruction_sets"]:
+        pytest.skip("other kernels may tell apart what these do not")
+    kernels = filled(OneDnnKernels())
+    bits = {rows: kernels.row_bits(rows) for rows in (2, 3, 17, 64, 100, 512)}
+    assert len(set(bits.values())) == 1 and None not in bits.values()
+
+
+def test_of_plain_torch_nothing_is_known_about_its_rows():
+    assert filled(ReferenceKernels()).row_bits(64) is None
+
+
+def test_rows_that_depend_on_their_place_or_number_are_found_out():
+    def by_place(x: torch.Tensor) -> torch.Tensor:
+        out = x * 2
+        out[len(x) // 2 :] += 1e-6 * x[len(x) // 2 :]
+        return out
+
+    def by_number(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if len(x) < 33 else x * 2 + 1e-6 * x
+
+    exact = [(WIDTH, lambda x: x * 2)]
+    assert row_bits(exact, 8, torch.float32) == row_bits(exact, 64, torch.float32)
+    assert row_bits([*exact, (WIDTH, by_place)], 8, torch.float32) is None
+    assert row_bits([(WIDTH, by_number)], 8, torch.float32) != row_bits([(WIDTH, by_number)], 64, torch.float32)
+    assert row_bits([(WIDTH, by_number)], 8, torch.float32) == row_bits([(WIDTH, by_number)], 32, torch.float32)
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ import pytest
 
 import layactl
 from layactl.engine import forward
+from layactl.engine.groups import alone_or_shared, packed
 from layactl.errors import UsageError
+from layactl.layouts.interface import Cuts, TokenSequence
 from layactl.reporting.identity import host
 
 LONG = "The parcel came late and the invoice was wrong, please help. " * 6
@@ -45,9 +47,8 @@ def test_packed_answers_are_the_sequential_ones(
             assert act_logits == pytest.approx(expected[1], rel=1e-5, abs=2e-5)
 
 
-class Piece:
-    def __init__(self, tokens: int) -> None:
-        self.ids = [0] * tokens
+def sequence(tokens: int, options: int = 2) -> TokenSequence:
+    return TokenSequence([0] * tokens, list(range(options)), 0, Cuts(tokens, 0, 0, 0, 0, options, None, None))
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,60 @@ class Piece:
     ],
 )
 def test_groups_are_neighbours_within_the_limit(lengths: list[int], limit: int, groups: list[list[int]]):
-    made: Any = forward._groups([Piece(length) for length in lengths], limit)  # type: ignore[arg-type]
-    assert [[len(piece.ids) for piece in group] for group in made] == groups
+    made = packed([sequence(length) for length in lengths], limit)
+    assert [[lengths[n] for n in group.indices] for group in made] == groups
+    assert not any(group.fill for group in packed([sequence(length) for length in lengths], limit))
+
+
+def independent(rows: int) -> bytes:
+    return b"the same"
+
+
+def of_one_block(rows: int) -> bytes:
+    """Kernels that take another path from 129 rows on."""
+    return b"small" if rows < 129 else b"large"
+
+
+SHARED = {
+    "nothing": ([], independent, []),
+    "one": ([30], independent, [((0,), 0)]),
+    "two are filled up": ([30, 40], independent, [((0, 1), 58)]),
+    "as many as fit": ([100] * 6, independent, [((0, 1, 2, 3, 4), 12), ((5,), 0)]),
+    "a long one stays alone": ([30, 161, 40], independent, [((1,), 0), ((0, 2), 58)]),
+    "nothing is known": ([30, 40], lambda rows: None, [((0,), 0), ((1,), 0)]),
+    "a group takes another path than its members": ([60, 60, 60], of_one_block, [((0, 1), 8), ((2,), 0)]),
+    "a member takes another path than the group": ([130, 60], of_one_block, [((0,), 0), ((1,), 0)]),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_short_sequences_share_a_pass_where_no_row_changes(case: str):
+    lengths, row_bits, expected = SHARED[case]
+    made = list(alone_or_shared([sequence(length) for length in lengths], row_bits))
+    assert [(group.indices, group.fill) for group in made] == expected
+
+
+def test_rows_of_the_last_layer_count_too():
+    """Three of each sequence and two of the filling."""
+    rows_of_eight = {8: b"other"}
+    made = list(alone_or_shared([sequence(40), sequence(40)], lambda rows: rows_of_eight.get(rows, b"the same")))
+    assert [group.indices for group in made] == [(0,), (1,)]
+
+
+def test_a_filling_is_no_answer(gguf_for: Callable[..., Path], family: str):
+    """Questions that share a pass get the bits that each of them gets alone."""
+    model = layactl.load(gguf_for(family))
+    alone = {
+        key: model.decide("short", {key: QUESTIONS[key]}, debug=True)["answers"][key]
+        for key in ("refund", "team", "one")
+    }
+    passes: list[int] = []
+    encode = model.forward._encode
+    model.forward._encode = lambda ids, *rest: passes.append(len(ids)) or encode(ids, *rest)  # type: ignore
+    together = model.decide("short", {key: QUESTIONS[key] for key in alone}, debug=True)["answers"]
+    assert together == alone
+    if model.forward.kernels == "onednn" and "avx512f" in host()["instruction_sets"]:
+        assert passes == [4]  # the filling is the fourth
 
 
 def test_answers_say_which_plan_made_them_and_the_router_is_always_sequential(gguf_for: Callable[..., Path]):

@@ -191,7 +191,7 @@ def test_the_mask_text_in_any_text_places_no_marker(asked):
     assert debug["token_ids"].count(model.tokenizer.special.mask) == len(debug["markers"]) == 2
 
 
-def test_stop_is_asked_between_sequences_and_ends_the_request(asked):
+def test_stop_is_asked_between_passes_and_ends_the_request(asked):
     model, _ = asked
     calls = []
 
@@ -203,7 +203,8 @@ def test_stop_is_asked_between_sequences_and_ends_the_request(asked):
         if len(calls) == 2:
             raise Left
 
-    request = model.parse({"state": STATE, "questions": QUESTIONS})
+    # Too long to share a pass.
+    request = model.parse({"state": "Please refund the second charge. " * 60, "questions": QUESTIONS})
     with pytest.raises(Left):
         respond(model, request, stop=stop)
     assert len(calls) == 2
