@@ -12,14 +12,10 @@ from pathlib import Path
 import pytest
 from nano_data import build
 from nano_data.draw import SPLITS, Draw
-from nano_data.families import executor_card
 from nano_data.scene import LANGUAGES, Scene
 
-from layactl.checkpoint.folder import read_checkpoint
 from layactl.labelled.decisions import read_decisions
 from layactl.labelled.outcomes import read_outcomes
-from layactl.router.render import RouterReader
-from layactl.train.examples import text_side
 from tests.conftest import CHECKPOINTS
 
 FAMILIES = {family.name: family for family in build.all_families()}
@@ -75,16 +71,6 @@ def test_files_are_read_as_labelled_data(tmp_path: Path):
     states = {name: {json.dumps(record.state) for record in part} for name, part in records.items()}
     assert not states["train"] & states["dev"]
     assert not (states["train"] | states["dev"]) & states["heldout"]
-
-
-def test_an_executor_card_is_asked_about_in_the_words_of_the_router():
-    reader = RouterReader(text_side(read_checkpoint(CHECKPOINTS / "laya-nano")))
-    for scene in scenes("executor", "train", "en"):
-        router = scene.router
-        candidates = [{"id": each["id"], "card": each["card"]} for each in router["candidates"]]
-        read = reader.read(reader.parse({**router, "candidates": candidates, "truncation": "allow"}))
-        for each, state in zip(candidates, read.states, strict=True):
-            assert executor_card.state(each["card"], router["criterion"], router["task"]) == state.text
 
 
 @pytest.mark.parametrize("name", [name for name, f in FAMILIES.items() if f.domain != build.HELD_OUT_DOMAIN])
