@@ -139,7 +139,7 @@ def main() -> None:
     shape = read_model(GgufFile(options.model)).shape
     names = options.kernels or ["onednn", "onednn-bf16"]
     file = GgufFile(options.model)
-    models = {name: Model.from_gguf(file, name=name, kernels=name, unregistered_kernels=True) for name in names}
+    models = {name: Model.from_gguf(file, name=name, kernels=name) for name in names}
     first = next(iter(models.values()))
     asks: dict[str, Ask] = {
         name: (lambda body, model=model: model.decide(body["state"], body["questions"]))
@@ -160,7 +160,7 @@ def main() -> None:
     requests = [request(tokens, questions, count, first.limits.max_len) for tokens, questions in sizes]
     report: dict[str, Any] = {"threads": options.threads, "repeat": options.repeat, "requests": []}
     rates = {
-        name: best_rate(choose_kernels("auto", name, unregistered=True)[0], shape.encoder.hidden, shape.encoder.ffn)
+        name: best_rate(choose_kernels("auto", name)[0], shape.encoder.hidden, shape.encoder.ffn)
         for name in names
         if name != "reference"
     }

@@ -60,7 +60,6 @@ class EngineSubject:
             kernels=job.get("kernels"),
             max_len=job.get("max_len"),
             plan=job.get("plan"),
-            unregistered_kernels=True,
         )
         self._router = Router(self.model, allow_uncalibrated=True)
         _ = self._router.state_split

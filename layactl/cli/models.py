@@ -30,7 +30,6 @@ class ModelChoice:
     quiet: bool = False
     max_len: int | None = None
     plan: str | None = None
-    unregistered_kernels: bool = False
     name: str | None = None
     device: str = "cpu"
 
@@ -75,7 +74,6 @@ class ModelChoice:
             max_len=self.max_len,
             plan=self.plan,
             device=self.device,
-            unregistered_kernels=self.unregistered_kernels,
         )
         for message in model.notes:
             note(message, self.quiet)

@@ -39,7 +39,8 @@ KernelsOption = Annotated[
     typer.Option(
         "--kernels",
         metavar="K",
-        help="How products are computed: auto, onednn or reference. Default: the spec's, else auto.",
+        help="How products are computed: auto, onednn, reference, or rounded: onednn-bf16. "
+        "Default: the spec's, else auto.",
     ),
 ]
 

@@ -68,9 +68,7 @@ def trace_command(
         raise UsageError(f"{len(chosen)} items are too many for a trace", hint="--item ID chooses one; repeatable")
     traces: dict[tuple[str, str], Trace] = {}
     if model is not None:
-        choice = ModelChoice(
-            model, outtype, cache_dir, threads, spec, kernels, quiet, max_len, unregistered_kernels=True
-        )
+        choice = ModelChoice(model, outtype, cache_dir, threads, spec, kernels, quiet, max_len)
         resolved = choice.resolve()
         refuse_input(out, {"the model": resolved.file.path})
         loaded = choice.load(resolved)
@@ -188,7 +186,6 @@ def invariance_command(
             spec_file=spec,
             kernels=kernels,
             max_len=max_len,
-            unregistered_kernels=True,
         )
 
     with progress("asking", requests_to_ask(chosen, numbers), unit="share", quiet=quiet) as update:

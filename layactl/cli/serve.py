@@ -67,7 +67,9 @@ _TIMEOUT = _option(
 )
 _SPEC = _option(_ENGINE, "--spec", metavar="SPEC.json", help="Replace the model's decision.spec as a whole.")
 _PLAN = _option(_ENGINE, "--plan", help="The questions of a request one by one, or packed. Default: the spec's.")
-_KERNELS = _option(_ENGINE, "--kernels", metavar="K", help="auto, onednn or reference. Default: the spec's, else auto.")
+_KERNELS = _option(
+    _ENGINE, "--kernels", metavar="K", help="auto, onednn, onednn-bf16, reference. Default: the spec's, else auto."
+)
 _THREADS = _option(_ENGINE, "-t", "--threads", metavar="N", min=1, max=1024, help="Default: the physical cores.")
 _DEVICE = _option(_ENGINE, "--device", help="Where the forward pass runs; auto falls back to the CPU.")
 _UNCALIBRATED = _option(_ENGINE, "--allow-uncalibrated", help="Score executors without a router calibration.")

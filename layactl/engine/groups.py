@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from layactl.layouts.interface import TokenSequence
 
 # Longer sequences gain less than asking about their rows costs; a group of more tokens gains no more.
-LONGEST, GROUP_TOKENS = 160, 512
+LONGEST, GROUP_TOKENS = 96, 512
 # A group is filled up to a multiple of this, so that few counts of rows have to be asked about.
-_STEP = 64
+_STEP = 32
 
 # What a row comes to among so many, None where it depends on its place (`core.arithmetic.Kernels.row_bits`).
 RowBits = Callable[[int], "bytes | None"]

@@ -68,11 +68,10 @@ class Model:
         max_len: int | None = None,
         plan: str | None = None,
         device: str = CPU,
-        unregistered_kernels: bool = False,
     ) -> Model:
         """Load an open GGUF; see `layactl.load`.
 
-        name: what answers carry as "model"; unregistered_kernels: also kernels whose parity tier is not registered.
+        name: what answers carry as "model".
         """
         set_threads(threads)
         loaded = read_model(file, max_len)
@@ -86,9 +85,7 @@ class Model:
             in_force = SEQUENTIAL
 
         def build(place: str) -> ForwardPass:
-            chosen, told = choose_kernels(
-                text.spec.plan.kernels, kernels, unregistered=unregistered_kernels, device=place
-            )
+            chosen, told = choose_kernels(text.spec.plan.kernels, kernels, device=place)
             notes.extend(told)
             return ForwardPass(loaded.weights, loaded.shape, text.layout, chosen, in_force)
 

@@ -19,8 +19,6 @@ _HERE: dict[str, Callable[[], Kernels]] = {
 # What `auto` tries, fastest first: exact ones only, and never by a stopwatch, so that the same machine always gives the
 # same digits.
 _AUTOMATIC = ("onednn", "reference")
-# Kernels that no registered tier vouches for (tiers.json): parity runs may use them, answers may not.
-_UNREGISTERED = {"onednn-bf16": "bf16-class"}
 _REPACKED = ("repack", "repack+blas")
 
 
@@ -33,13 +31,11 @@ def _on_device(name: str, device: str) -> Kernels:
     return ReferenceKernels(device)
 
 
-def choose_kernels(
-    from_spec: str, asked: str | None = None, *, unregistered: bool = False, device: str = "cpu"
-) -> tuple[Kernels, list[str]]:
+def choose_kernels(from_spec: str, asked: str | None = None, *, device: str = "cpu") -> tuple[Kernels, list[str]]:
     """The kernels and what the user should know about the choice.
 
-    from_spec: the spec's plan.kernels; asked: a name that overrides it; unregistered: kernels without a registered tier
-    may be chosen too; device: of torch, on which only plain torch runs.
+    from_spec: the spec's plan.kernels; asked: a name that overrides it; device: of torch, on which only plain torch
+    runs.
     Raises ModelLoadError for kernels that do not exist here or compute something else than they say.
     """
     name = asked if asked is not None else from_spec
@@ -65,12 +61,7 @@ def choose_kernels(
         known = name in OWN_KERNELS
         raise ModelLoadError(
             f"the kernels {name!r} {'are not available here' if known else 'are not known'}",
-            hint=f"available: auto, {', '.join(name for name in _HERE if name not in _UNREGISTERED)}",
-        )
-    if name in _UNREGISTERED and not unregistered:
-        raise ModelLoadError(
-            f"the kernels {name!r} are not offered: the parity tier {_UNREGISTERED[name]} has no registered row",
-            hint="`layactl parity run` may use them; --kernels auto is exact",
+            hint=f"available: auto, {', '.join(_HERE)}",
         )
     if (problem := flaw(_HERE[name]())) is not None:
         raise ModelLoadError(f"the kernels {name!r} cannot be used: {problem}", hint="--kernels auto takes what works")

@@ -68,7 +68,6 @@ class EngineSide:
             max_len=self.max_len,
             plan=self.plan,
             device=self.device,
-            unregistered_kernels=True,
         )
 
     def identity(self, items: Items) -> dict[str, Any]:

@@ -14,9 +14,7 @@ import torch.nn.functional as F
 import layactl
 from layactl.core.arithmetic import AttentionWeights, Kernels
 from layactl.core.rope import Rope
-from layactl.engine.model import Model
 from layactl.errors import ModelLoadError
-from layactl.gguf_file.reader import GgufFile
 from layactl.kernels import choose, probe
 from layactl.kernels.attention import BAND
 from layactl.kernels.onednn import OneDnnBf16Kernels, OneDnnKernels
@@ -233,18 +231,13 @@ def test_products_of_lowered_precision_are_refused():
 
 @pytest.mark.parametrize("name", ["onednn", "onednn-bf16", "reference"])
 def test_answers_say_which_kernels_made_them(name: str, gguf_for: Callable[..., Path]):
-    model = Model.from_gguf(GgufFile(gguf_for("tiny-english")), name="m", kernels=name, unregistered_kernels=True)
+    model = layactl.load(gguf_for("tiny-english"), kernels=name)
     runtime = model.decide("text", {"q": {"type": "noul", "instructions": "Is it?"}})["runtime"]
     assert (runtime["kernels"], runtime["precision"]) == (name, "bf16" if name.endswith("bf16") else "f32")
 
 
-def test_kernels_without_a_registered_tier_give_no_answers(gguf_for: Callable[..., Path]):
+def test_every_kernel_is_exact_or_its_tier_is_registered():
     tiers = read_tiers(shipped("tiers.json"))
-    for name, tier in choose._UNREGISTERED.items():
-        assert not tiers[tier].registered
-        with pytest.raises(ModelLoadError, match="are not offered: the parity tier bf16-class has no registered row"):
-            layactl.load(gguf_for("tiny-english"), kernels=name)
-    # And every kernel that answers is exact, or its tier is registered.
-    for name in choose._HERE.keys() - choose._UNREGISTERED.keys():
+    for name in choose._HERE:
         precision = choose.choose_kernels("auto", name)[0].precision
-        assert precision == "f32" or tiers[f"{precision}-class"].registered
+        assert precision == "f32" or any(precision in row.activations for row in tiers[f"{precision}-class"].rows)

@@ -20,7 +20,7 @@ def test_bytes_are_where_the_kernels_put_them(outtype: str, gguf_for: Callable[.
     products = [t for name, t in tensors.items() if len(t.shape) > 1 and not name.startswith(("token_", "type_emb"))]
     weights = sum(tensor.shape[0] * tensor.shape[1] for tensor in products)
     exact, half, plain = (
-        Model.from_gguf(GgufFile(path), name="m", kernels=name, unregistered_kernels=True).memory()
+        Model.from_gguf(GgufFile(path), name="m", kernels=name).memory()
         for name in ("onednn", "onednn-bf16", "reference")
     )
     assert exact["packed"] == 4 * weights

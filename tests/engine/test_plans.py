@@ -72,19 +72,19 @@ def independent(rows: int) -> bytes:
 
 
 def of_one_block(rows: int) -> bytes:
-    """Kernels that take another path from 129 rows on."""
-    return b"small" if rows < 129 else b"large"
+    """Kernels that take another path from 81 rows on."""
+    return b"small" if rows < 81 else b"large"
 
 
 SHARED = {
     "nothing": ([], independent, []),
     "one": ([30], independent, [((0,), 0)]),
-    "two are filled up": ([30, 40], independent, [((0, 1), 58)]),
-    "as many as fit": ([100] * 6, independent, [((0, 1, 2, 3, 4), 12), ((5,), 0)]),
-    "a long one stays alone": ([30, 161, 40], independent, [((1,), 0), ((0, 2), 58)]),
+    "two are filled up": ([30, 40], independent, [((0, 1), 26)]),
+    "as many as fit": ([90] * 6, independent, [((0, 1, 2, 3, 4), 30), ((5,), 0)]),
+    "a long one stays alone": ([30, 97, 40], independent, [((1,), 0), ((0, 2), 26)]),
     "nothing is known": ([30, 40], lambda rows: None, [((0,), 0), ((1,), 0)]),
-    "a group takes another path than its members": ([60, 60, 60], of_one_block, [((0, 1), 8), ((2,), 0)]),
-    "a member takes another path than the group": ([130, 60], of_one_block, [((0,), 0), ((1,), 0)]),
+    "a group takes another path than its members": ([32, 32, 32], of_one_block, [((0, 1), 0), ((2,), 0)]),
+    "a member takes another path than the group": ([90, 40], of_one_block, [((0,), 0), ((1,), 0)]),
 }
 
 
