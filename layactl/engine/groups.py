@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from layactl.layouts.interface import TokenSequence
 
-# Longer sequences gain less than asking about their rows costs; a group of more tokens gains no more.
+# Longer sequences gained nothing (docs/kernels.md); larger groups mean more counts of rows to ask about.
 LONGEST, GROUP_TOKENS = 96, 512
 # A group is filled up to a multiple of this, so that few counts of rows have to be asked about.
 _STEP = 32

@@ -133,7 +133,6 @@ def filled(kernels: Kernels) -> Kernels:
 
 
 def test_a_row_among_many_has_the_bits_that_it_has_among_few():
-    """And with fewer threads, where the same functions are asked anew."""
     if "avx512f" not in host()["instruction_sets"]:
         pytest.skip("other kernels may tell apart what these do not")
     kernels = filled(OneDnnKernels())
