@@ -27,3 +27,12 @@ def bfloat16_to_float32(bits: npt.NDArray[np.uint16]) -> FloatArray:
     """Exact: a bfloat16 is the upper half of a float32."""
     wide: npt.NDArray[Any] = bits.astype(np.uint32) << 16
     return wide.view(np.float32)
+
+
+def float16_to_float32(values: npt.NDArray[np.float16]) -> FloatArray:
+    """Exact. By torch, which converts vectors on all threads; numpy goes value by value, three times as slowly."""
+    import torch
+
+    wide = np.empty(values.shape, dtype=np.float32)
+    torch.from_numpy(wide).copy_(torch.from_dlpack(values))
+    return wide

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from layactl.core.weights import FloatArray, bfloat16_to_float32
+from layactl.core.weights import FloatArray, bfloat16_to_float32, float16_to_float32
 from layactl.errors import GgufError
 from layactl.gguf_file import names
 
@@ -101,10 +101,7 @@ class StringArray(Sequence[str]):
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        position = self._start
-        for _ in range(self._count):
-            text, position = self._file.string_at(position, self._key)
-            yield text
+        return self._file.strings_at(self._start, self._count, self._key)
 
     def __getitem__(self, index: Any) -> Any:
         return self.decode()[index]
@@ -261,6 +258,17 @@ class GgufFile:
         except UnicodeDecodeError:
             raise self.error("text is not UTF-8", what) from None
 
+    def strings_at(self, position: int, count: int, what: str) -> Iterator[str]:
+        """So many strings one behind the other, which `_skip_strings` has found to lie within the file."""
+        unpack, data = _U64.unpack_from, self._map
+        try:
+            for _ in range(count):
+                start = position + 8
+                position = start + unpack(data, position)[0]
+                yield data[start:position].decode()
+        except UnicodeDecodeError:
+            raise self.error("text is not UTF-8", what) from None
+
     def key_bytes(self, key: str) -> bytes:
         """A key as the file spells it: name, type and value."""
         start, end = self.keys[key].span
@@ -362,6 +370,9 @@ class GgufFile:
             from gguf.quants import dequantize
 
             return np.asarray(dequantize(stored, GGMLQuantizationType.Q8_0), dtype=np.float32)
+        if kind == "F16" and rows is None:
+            # Of whole tensors only: who reads those computes with them, and has imported torch for that.
+            return float16_to_float32(stored)
         return stored.astype(np.float32)
 
 
