@@ -199,6 +199,12 @@ def train_command(
     for split in (data.train, data.dev):
         cut = f", {split.cut:,} of them cut" if split.cut else ""
         note(f"{split.purpose}: {len(split.examples):,} examples, {split.tokens:,} tokens{cut}", quiet)
+        if split.kept_to_judge:
+            note(
+                f'{split.purpose}: {split.kept_to_judge:,} records say "split": "eval" and are used all the same; '
+                "a calibration judged by them will look too good",
+                quiet,
+            )
     run = TrainingRun(data, settings, RunFolder(out), save_every, outtype.value if outtype else None, features, count)
     return _report(_run(run, resume, quiet), run, quiet)
 

@@ -22,7 +22,7 @@ from layactl.labelled.decisions import LabelledDecision
 from layactl.labelled.gold import Gold
 from layactl.labelled.labelled_file import Labelled, read_labelled
 from layactl.labelled.outcomes import RouterOutcomes
-from layactl.labelled.split import Member
+from layactl.labelled.split import EVAL, Member
 from layactl.layouts.interface import TokenSequence
 from layactl.layouts.laya import LAYA
 from layactl.router.render import RouterReader
@@ -62,6 +62,11 @@ class Split:
     @property
     def tokens(self) -> int:
         return sum(len(example.ids) for example in self.examples)
+
+    @property
+    def kept_to_judge(self) -> int:
+        """Records that state the split that calibrations are judged by."""
+        return sum(record.member.stated == EVAL for file in self.files for record in file.records)
 
 
 def text_side(checkpoint: Checkpoint) -> TextSide:

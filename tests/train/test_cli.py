@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKPOINTS
-from tests.train.data import data_files
+from tests.train.data import data_files, decision, write
 
 BASE = str(CHECKPOINTS / "tiny-english")
 
@@ -54,6 +54,16 @@ def test_overlapping_splits_are_one_line(cli, tmp_path: Path):
     assert len(done.error_lines) == 1
     assert "shares its id with the train data" in done.error_lines[0]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("stated", "noted"), [("eval", True), ("fit", False), ("test", False), (None, False)])
+def test_training_on_what_calibrations_are_judged_by_is_noted(cli, stated: str | None, noted: bool, tmp_path: Path):
+    _, dev = data_files(tmp_path)
+    records = [decision("train", number) | {"split": stated} for number in range(8)]
+    train = write(tmp_path / "stated.jsonl", records)
+    done = cli("train", BASE, "--train", str(train), "--dev", str(dev), "-o", str(tmp_path / "run"), "--epochs", "1")
+    assert done.code == 0
+    assert ('train: 8 records say "split": "eval"' in " ".join(done.err.split())) == noted
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
