@@ -15,21 +15,28 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+from layactl.bench.llama_server import running_llama_server
+from layactl.client.http_client import SYSTEMONE, ServerClient
 
 SENTENCE = (
     "the invoice from march was wrong and the parcel came late again please help me with this order before friday "
     "because nobody answered my second message about the missing refund"
 )
 WORDS = SENTENCE.split()
-CHOICE = {"type": "choice", "instructions": "Which team takes this?", "criteria": ["billing", "shipping", "other"]}
+# As an object, because llama-server takes no list.
+CHOICE = {
+    "type": "choice",
+    "instructions": "Which team takes this?",
+    "criteria": {"billing": "", "shipping": "", "other": ""},
+}
 Ask = Callable[[dict[str, Any]], Any]
 
 
@@ -87,33 +94,11 @@ def reference(checkpoint: Path, threads: int, bf16: bool) -> Ask:
     return lambda body: model.agent.system_one(body["state"], body["questions"])
 
 
-def llama_server(binary: Path, model: Path, threads: int) -> Ask:
-    """Stock llama-server answers decisions at /v1/systemone; the child ends with this process."""
-    port = 8399
-    child = subprocess.Popen(
-        [str(binary), "-m", str(model), "--port", str(port), "-t", str(threads), "--host", "127.0.0.1"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    import atexit
-
-    atexit.register(child.kill)
-
-    def ask(body: dict[str, Any]) -> Any:
-        data = json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        with urllib.request.urlopen(
-            urllib.request.Request(f"http://127.0.0.1:{port}/v1/systemone", data, headers), timeout=120
-        ) as response:
-            return json.load(response)
-
-    for _ in range(240):
-        try:
-            ask({"state": "x", "questions": {"q": CHOICE}})
-            return ask
-        except OSError:
-            time.sleep(0.5)
-    sys.exit("error: llama-server does not answer")
+def llama_server(binary: Path, model: Path, threads: int, stack: ExitStack) -> Ask:
+    """A stock llama-server, which answers decisions itself; it ends with the stack."""
+    url = stack.enter_context(running_llama_server(binary, model, threads))
+    client = stack.enter_context(ServerClient(url, timeout=120.0))
+    return lambda body: client.post(SYSTEMONE, body)
 
 
 def main() -> None:
@@ -127,7 +112,11 @@ def main() -> None:
     parser.add_argument("--llama-server", type=Path)
     parser.add_argument("--llama-model", type=Path)
     options = parser.parse_args()
+    with ExitStack() as stack:
+        print(json.dumps(measure(options, stack)))
 
+
+def measure(options: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
     import torch
 
     from layactl.engine.model import Model
@@ -141,6 +130,12 @@ def main() -> None:
     file = GgufFile(options.model)
     models = {name: Model.from_gguf(file, name=name, kernels=name) for name in names}
     first = next(iter(models.values()))
+    # Before there are peers, whose waiting threads take a share of the cores.
+    rates = {
+        name: best_rate(choose_kernels("auto", name)[0], shape.encoder.hidden, shape.encoder.ffn)
+        for name in names
+        if name != "reference"
+    }
     asks: dict[str, Ask] = {
         name: (lambda body, model=model: model.decide(body["state"], body["questions"]))
         for name, model in models.items()
@@ -149,7 +144,7 @@ def main() -> None:
     if options.peer_bf16:
         asks["laya bf16"] = reference(options.checkpoint, options.threads, bf16=True)
     if options.llama_server:
-        asks["llama-server"] = llama_server(options.llama_server, options.llama_model, options.threads)
+        asks["llama-server"] = llama_server(options.llama_server, options.llama_model, options.threads, stack)
 
     def count(body: dict[str, Any]) -> int:
         from layactl.engine.decider import render
@@ -159,11 +154,6 @@ def main() -> None:
     sizes = [(220, 1), (480, 1), (950, 1), (210, 5), (470, 5)]
     requests = [request(tokens, questions, count, first.limits.max_len) for tokens, questions in sizes]
     report: dict[str, Any] = {"threads": options.threads, "repeat": options.repeat, "requests": []}
-    rates = {
-        name: best_rate(choose_kernels("auto", name)[0], shape.encoder.hidden, shape.encoder.ffn)
-        for name in names
-        if name != "reference"
-    }
     report["best_gflops"] = {name: round(rate) for name, rate in rates.items()}
     ratios: dict[str, list[float]] = {}
     for body in requests:
@@ -198,7 +188,7 @@ def main() -> None:
         report["requests"].append(row)
         print(json.dumps(row), file=sys.stderr, flush=True)
     report["median_ratio"] = {key: round(statistics.median(values), 2) for key, values in ratios.items()}
-    print(json.dumps(report))
+    return report
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""oneDNN products with weights packed once, RoPE and sums in place, windows in bands, last rows only."""
+"""oneDNN products with weights packed once, GELU and gate within them, windows in bands, last rows only."""
 
 from __future__ import annotations
 
@@ -46,18 +46,30 @@ class OneDnnKernels:
 
     def _product(self, weight: FloatArray, bias: FloatArray | None) -> Linear:
         """(T, in) -> (T, out), both in the operands' type."""
-        packed = torch.ops.mkldnn._reorder_linear_weight(torch.from_numpy(weight).to(self._operand), _ROWS_HINT)
-        bias_tensor = None if bias is None else torch.from_numpy(bias).to(self._operand)
+        packed, bias_tensor = self._pack(weight), self._held(bias)
+        return self._of_row(
+            (*weight.shape, bias is None),
+            weight.shape[1],
+            lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias_tensor, "none", [], ""),
+        )
+
+    def _pack(self, weight: FloatArray) -> torch.Tensor:
         self.packed_bytes += weight.size * self._operand.itemsize
-        self.loaded_bytes += 0 if bias_tensor is None else bias_tensor.nbytes
-        run = torch.ops.mkldnn._linear_pointwise
+        packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(
+            torch.from_numpy(weight).to(self._operand), _ROWS_HINT
+        )
+        return packed
 
-        def product(x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = run(x, packed, bias_tensor, "none", [], "")
-            return result
+    def _held(self, bias: FloatArray | None) -> torch.Tensor | None:
+        if bias is None:
+            return None
+        held = torch.from_numpy(bias).to(self._operand)
+        self.loaded_bytes += held.nbytes
+        return held
 
-        self._of_rows.setdefault((*weight.shape, bias is None), (weight.shape[1], product))
-        return product
+    def _of_row(self, kind: tuple[object, ...], width: int, function: Linear) -> Linear:
+        self._of_rows.setdefault(kind, (width, function))
+        return function
 
     def make_attention(
         self, weights: AttentionWeights, heads: int, rope: Rope | None = None, half_window: int | None = None
@@ -86,17 +98,18 @@ class OneDnnKernels:
         return run
 
     def make_gated_mlp(self, up: FloatArray, down: FloatArray) -> Linear:
-        half = len(up) // 2
-        # Apart, so that both results lie together in memory.
-        inner, gate = self._product(up[:half], None), self._product(up[half:], None)
+        half, width = len(up) // 2, up.shape[1]
+        inner, gate = self._pack(up[:half]), self._pack(up[half:])
+
+        def expand(x: torch.Tensor) -> torch.Tensor:
+            # GELU and the gate's product work on the float32 sums, before these are rounded and written.
+            activated = torch.ops.mkldnn._linear_pointwise(x, inner, None, "gelu", [], "none")
+            gated: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, activated, gate, None, "mul")
+            return gated
+
+        self._of_row(("gated", half, width), width, expand)
         contract = self._product(down, None)
-        self._of_rows.setdefault(("gelu", half), (half, lambda x: torch.ops.aten.gelu_(x)))
-
-        def mlp(x: torch.Tensor) -> torch.Tensor:
-            x = x.to(self._operand)
-            return contract(torch.ops.aten.gelu_(inner(x)).mul_(gate(x)))
-
-        return mlp
+        return lambda x: contract(expand(x.to(self._operand)))
 
 
 class OneDnnBf16Kernels(OneDnnKernels):
