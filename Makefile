@@ -19,7 +19,7 @@ test: $(VENV)/.test
 
 # The full sizes of every fuzz, soak and simulation, and full-size checkpoints (gigabytes in a temporary folder).
 test-full: $(VENV)/.test
-	$(BIN)/python -m pytest -m "full or not full"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "full or not full"
 
 # All three fixtures against the real reference, over every EVERY-th item of the corpus; what CI runs.
 EVERY ?= 12
