@@ -20,11 +20,12 @@ _SHAPES = ((1, 96, 80), (33, 96, 80), (70, 1152, 64))
 def flaw(kernels: Kernels) -> str | None:
     """Why these kernels cannot be trusted on this machine, None where nothing speaks against them."""
     try:
-        error = max(max(_linear_error(kernels, *shape), _mlp_error(kernels, *shape)) for shape in _SHAPES)
+        errors = [error(kernels, *shape) for error in (_linear_error, _mlp_error) for shape in _SHAPES]
     except (RuntimeError, AttributeError, NotImplementedError) as problem:
         return f"torch cannot run them here: {str(problem).splitlines()[0]:.120}"
-    if not error <= _TOLERANCE[kernels.precision]:
-        return f"their products are off by {error:.1g} here, which is not {kernels.precision}"
+    # Not `max`, which loses a NaN behind a number.
+    if wrong := [error for error in errors if not error <= _TOLERANCE[kernels.precision]]:
+        return f"their products are off by {wrong[0]:.1g} here, which is not {kernels.precision}"
     return None
 
 

@@ -191,10 +191,36 @@ class NotANumber(ReferenceKernels):
         return lambda x: torch.full((len(x), len(weight)), float("nan"))
 
 
+class WithoutGate(ReferenceKernels):
+    def make_gated_mlp(self, up: Any, down: Any) -> Any:
+        raise NotImplementedError("Could not run 'mkldnn::_linear_pointwise.binary' with arguments from ...")
+
+
+class NotANumberAtTheGate(ReferenceKernels):
+    def make_gated_mlp(self, up: Any, down: Any) -> Any:
+        return lambda x: torch.full((len(x), len(down)), float("nan"))
+
+
+class OtherGelu(ReferenceKernels):
+    """The approximation with tanh."""
+
+    def make_gated_mlp(self, up: Any, down: Any) -> Any:
+        expand, contract = self.make_linear(up, None), self.make_linear(down, None)
+
+        def mlp(x: torch.Tensor) -> torch.Tensor:
+            inner, gate = expand(x).chunk(2, dim=-1)
+            return contract(F.gelu(inner, approximate="tanh") * gate)
+
+        return mlp
+
+
 FLAWED = {
     "wrong": (Broken, "their products are off by"),
     "not there": (Absent, "torch cannot run them here"),
     "not finite": (NotANumber, "off by nan"),
+    "gate not there": (WithoutGate, "torch cannot run them here"),
+    "gate not finite": (NotANumberAtTheGate, "off by nan"),
+    "another GELU": (OtherGelu, "their products are off by"),
 }
 
 
