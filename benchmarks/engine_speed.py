@@ -6,6 +6,7 @@
 Requests: 1 question at about 220, 480 and 950 tokens, 5 questions at about 210 and 470 tokens each (fewer where the
 model's limit is lower). Every repeat asks every configuration every request, in an order that turns from repeat to
 repeat; times are p50 in ms, ratios are the median of the ratios of single repeats, with their smallest and largest.
+`ms_per_token`: of one question alone, by its length.
 `roofline`: operations of the linear layers really needed, over time, over the best rate of the same precision that
 products of this model's shapes reach in the same run. The last line is one JSON object.
 """
@@ -14,13 +15,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from layactl.bench.llama_server import running_llama_server
@@ -65,14 +67,17 @@ def linear_operations(model: Any, tokens: list[int], rows: list[int]) -> float:
 
 
 def best_rate(kernels: Any, d: int, f: int, rows: int = 481) -> float:
-    """GFLOP/s of the fastest product of this model's shapes, weights in memory as the kernel packs them."""
+    """GFLOP/s of the fastest product of this model's shapes, weights as the kernel packs them: one product again and
+    again, so that its weights are in the caches, which in a pass they are not.
+    """
     import numpy as np
     import torch
 
+    generator = np.random.default_rng(0)
     best = 0.0
-    for width, out in ((d, 3 * d), (d, 2 * f), (f, d), (d, 4 * d)):
-        product = kernels._product(np.zeros((out, width), np.float32), None)
-        x = torch.zeros((rows, width)).to(kernels._operand)
+    for width, out in ((d, 3 * d), (d, f), (f, d), (d, 4 * d)):
+        product = kernels._product(generator.standard_normal((out, width), dtype=np.float32), None)
+        x = torch.randn((rows, width)).to(kernels._operand)
         with torch.inference_mode():
             for _ in range(12):
                 start = time.perf_counter()
@@ -81,14 +86,10 @@ def best_rate(kernels: Any, d: int, f: int, rows: int = 481) -> float:
     return best
 
 
-def ask_model(model: Any, body: dict[str, Any]) -> Any:
-    return model.decide(body["state"], body["questions"])
-
-
-def reference(checkpoint: Path, threads: int, bf16: bool) -> Ask:
+def reference(checkpoint: Path, threads: int, bf16: bool, stack: ExitStack) -> Ask:
     from layactl.reference.reference_model import ReferenceModel
 
-    model = ReferenceModel(checkpoint, Path(tempfile.mkdtemp()), threads=threads)
+    model = ReferenceModel(checkpoint, Path(stack.enter_context(TemporaryDirectory())), threads=threads)
     if bf16:
         model.reduce_precision()
     return lambda body: model.agent.system_one(body["state"], body["questions"])
@@ -99,6 +100,23 @@ def llama_server(binary: Path, model: Path, threads: int, stack: ExitStack) -> A
     url = stack.enter_context(running_llama_server(binary, model, threads))
     client = stack.enter_context(ServerClient(url, timeout=120.0))
     return lambda body: client.post(SYSTEMONE, body)
+
+
+def growth(model: Any, count: Callable[[dict[str, Any]], int]) -> dict[int, float]:
+    """Milliseconds a token of one question, by its length in tokens."""
+    found = {}
+    for tokens in (64, 128, 256, 512, 1024):
+        if tokens > model.limits.max_len:
+            break
+        body = request(tokens, 1, count, model.limits.max_len)
+        times = []
+        for _ in range(6):
+            start = time.perf_counter()
+            model.decide(body["state"], body["questions"])
+            times.append(time.perf_counter() - start)
+        length = count(body)
+        found[length] = round(statistics.median(times[1:]) * 1000 / length, 3)
+    return found
 
 
 def main() -> None:
@@ -117,6 +135,9 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
+    # As the command does for itself: threads that spin for long would slow down the peers beside them.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
     import torch
 
     from layactl.engine.model import Model
@@ -140,9 +161,9 @@ def measure(options: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
         name: (lambda body, model=model: model.decide(body["state"], body["questions"]))
         for name, model in models.items()
     }
-    asks["laya"] = reference(options.checkpoint, options.threads, bf16=False)
+    asks["laya"] = reference(options.checkpoint, options.threads, False, stack)
     if options.peer_bf16:
-        asks["laya bf16"] = reference(options.checkpoint, options.threads, bf16=True)
+        asks["laya bf16"] = reference(options.checkpoint, options.threads, True, stack)
     if options.llama_server:
         asks["llama-server"] = llama_server(options.llama_server, options.llama_model, options.threads, stack)
 
@@ -187,6 +208,7 @@ def measure(options: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
                 row.setdefault("ratios", {})[key] = [round(f(single), 2) for f in (statistics.median, min, max)]
         report["requests"].append(row)
         print(json.dumps(row), file=sys.stderr, flush=True)
+    report["ms_per_token"] = {name: growth(model, count) for name, model in models.items()}
     report["median_ratio"] = {key: round(statistics.median(values), 2) for key, values in ratios.items()}
     return report
 

@@ -47,7 +47,7 @@ print(json.dumps([loaded, memory()]), flush=True)
 def start(program: str, *arguments: str) -> dict[str, float]:
     """Seconds until the answer was there, resident bytes after loading, peak bytes."""
     code = program.format(state=STATE, questions=QUESTIONS)
-    # As the command does for itself.
+    # As the command does for itself; here both get it.
     environment = {"GOMP_SPINCOUNT": "10000", **os.environ}
     begun = time.perf_counter()
     child = subprocess.run(

@@ -199,9 +199,9 @@ def train_command(
     for split in (data.train, data.dev):
         cut = f", {split.cut:,} of them cut" if split.cut else ""
         note(f"{split.purpose}: {len(split.examples):,} examples, {split.tokens:,} tokens{cut}", quiet)
-        if split.kept_to_judge:
+        if split.stated_eval:
             note(
-                f'{split.purpose}: {split.kept_to_judge:,} records say "split": "eval" and are used all the same; '
+                f'{split.purpose}: {split.stated_eval:,} records say "split": "eval" and are used all the same; '
                 "a calibration judged by them will look too good",
                 quiet,
             )

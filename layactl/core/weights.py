@@ -34,6 +34,10 @@ def float16_to_float32(values: npt.NDArray[np.float16]) -> FloatArray:
     import torch
     from torch.utils.dlpack import from_dlpack
 
+    try:
+        stored = from_dlpack(values)
+    except (BufferError, TypeError):  # an older numpy or torch, between which read-only arrays cannot be handed over
+        return values.astype(np.float32)
     wide = np.empty(values.shape, dtype=np.float32)
-    torch.from_numpy(wide).copy_(from_dlpack(values))
+    torch.from_numpy(wide).copy_(stored)
     return wide

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from layactl.core.decision_spec import SEQUENTIAL
 from layactl.engine.request import Request
 from layactl.engine.truncation import check_cuts, question_names, usage
 from layactl.layouts.interface import Question, RawOutput, StateTokens, TokenSequence
@@ -73,9 +74,16 @@ def render(model: Model | TextSide, request: Request) -> Rendered:
 
 
 def compute(model: Model, requests: Sequence[Rendered], stop: Callable[[], None] = never) -> list[Computed]:
-    """The forward passes of some requests; each gets the outputs that it would get alone, under plan sequential
-    bitwise. See `respond`.
+    """The forward passes of some requests; each gets the outputs that it would get alone. See `respond`.
+
+    Only plan sequential keeps that promise for requests that share passes; under any other each has its own.
     """
+    if model.forward.plan == SEQUENTIAL:
+        return _computed(model, requests, stop)
+    return [computed for each in requests for computed in _computed(model, [each], stop)]
+
+
+def _computed(model: Model, requests: Sequence[Rendered], stop: Callable[[], None]) -> list[Computed]:
     started = time.perf_counter()
     outputs = iter(model.forward.run([sequence for each in requests for sequence in each.sequences], stop))
     seconds = time.perf_counter() - started

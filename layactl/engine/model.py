@@ -184,7 +184,7 @@ def _built(build: Callable[[str], ForwardPass], place: str, *, may_fall_back: bo
     try:
         return build(place)
     except (RuntimeError, ModelLoadError) as error:  # out of memory, a missing kernel
-        reason = str(error).splitlines()[0]
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         if not may_fall_back:
             raise ModelLoadError(f"the model cannot be loaded on {place}: {reason:.200}") from None
         notes.append(f"{place} cannot be used ({reason:.200}); the CPU is")

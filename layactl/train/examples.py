@@ -64,7 +64,7 @@ class Split:
         return sum(len(example.ids) for example in self.examples)
 
     @property
-    def kept_to_judge(self) -> int:
+    def stated_eval(self) -> int:
         """Records that state the split that calibrations are judged by."""
         return sum(record.member.stated == EVAL for file in self.files for record in file.records)
 

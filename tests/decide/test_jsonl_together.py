@@ -74,6 +74,25 @@ def test_a_line_among_others_is_answered_as_it_is_alone(answering: LocalAnswerin
         assert together[number] == alone
 
 
+@pytest.mark.parametrize(("plan", "shared"), [("sequential", True), ("packed", False)])
+def test_only_plan_sequential_lets_lines_share_passes(
+    plan: str, shared: bool, gguf_for: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model = layactl.load(gguf_for("tiny-english"), plan=plan)
+    asked: list[int] = []
+    compute = model.forward.run
+
+    def counted(sequences: Sequence[Any], *rest: Any) -> Any:
+        asked.append(len(sequences))
+        return compute(sequences, *rest)
+
+    monkeypatch.setattr(model.forward, "run", counted)
+    body = strict_json.dumps({"state": "please", "questions": QUESTIONS}).encode()
+    (tmp_path / "all.jsonl").write_bytes(b"\n".join([body] * 4))
+    assert len(answered(LocalAnswering(model), tmp_path / "all.jsonl")) == 4
+    assert asked == ([12] if shared else [3] * 4)
+
+
 class Failing(LocalAnswering):
     """Computes nothing that holds a certain request."""
 

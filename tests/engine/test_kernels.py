@@ -235,6 +235,26 @@ def test_a_flawed_kernel_is_not_chosen_and_refused_by_name(name: str, monkeypatc
     assert fragment in error.value.message
 
 
+@pytest.mark.parametrize("problem", [RuntimeError("no such operator"), NotImplementedError()])
+def test_a_torch_without_the_gated_product_runs_the_reference(problem: Exception, monkeypatch: pytest.MonkeyPatch):
+    class Plain:
+        """The product alone, as of a torch that cannot multiply within it."""
+
+        def __init__(self, run: Any) -> None:
+            self._run = run
+
+        def __call__(self, *arguments: Any) -> Any:
+            return self._run(*arguments)
+
+        def binary(self, *arguments: Any) -> Any:
+            raise problem
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", Plain(torch.ops.mkldnn._linear_pointwise))
+    assert choose.choose_kernels("auto")[0].name == "reference"
+    with pytest.raises(ModelLoadError, match="torch cannot run them here"):
+        choose.choose_kernels("auto", "onednn")
+
+
 def test_auto_takes_the_fastest_exact_one():
     assert choose.choose_kernels("auto")[0].name == "onednn"
 

@@ -7,6 +7,7 @@ making them anew.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import layactl
+from layactl.gguf_file.reader import GgufFile
 
 from .comparison import Comparison
 from .golden_file import Outcome
@@ -30,6 +32,14 @@ _KINDS = ("options at the head budget", "many long options", "long instructions"
 FEWEST_QUESTIONS = 30
 # For checkpoints of 0.6 and 0.8 GB; the largest part is the multilingual tokenizer.
 MOST_MEMORY = 2**30
+_LOADED = """
+import sys
+import layactl
+from layactl.bench.machine import memory
+model = layactl.load(sys.argv[1])
+found = memory()
+print(found["rss"], found["peak"])
+"""
 _MEASURED = """
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
@@ -88,12 +98,14 @@ def test_a_full_size_model_agrees_with_the_reference(
     peak = _convert(checkpoint, path, outtype)
     converted = time.perf_counter()
     comparison = Comparison(layactl.load(path)).compare_texts(texts).compare_all(requests)
+    resident, highest, largest = _loaded(path)
     print(
-        f"{checkpoint.name} {outtype}: converted in {converted - started:.1f} s with {peak / 2**20:.0f} MiB at most; "
+        f"{checkpoint.name} {outtype}: loaded {resident / 2**20:.0f} MiB, {highest / 2**20:.0f} at most; converted in {converted - started:.1f} s with {peak / 2**20:.0f} MiB at most; "
         f"answered in {time.perf_counter() - converted:.1f} s; {comparison.summary()}"
     )
     path.unlink()
     assert peak < MOST_MEMORY
+    assert highest <= 1.2 * resident + largest
     assert [str(difference) for difference in comparison.differences] == []
     assert comparison.questions == question_count([case for case, _ in requests]) >= FEWEST_QUESTIONS
 
@@ -113,3 +125,13 @@ def _convert(checkpoint: Path, path: Path, outtype: str) -> int:
     assert done.returncode == 0, done.stderr
     assert "exactly" not in done.stderr, done.stderr  # the note on weights that the type had to round
     return int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
+
+
+def _loaded(path: Path) -> tuple[int, int, int]:
+    """Bytes that a process holds with the model loaded and at most before, and of the largest tensor that is packed."""
+    done = subprocess.run([sys.executable, "-c", _LOADED, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    resident, highest = map(int, done.stdout.split())
+    # The table of embeddings stays in the file.
+    packed = [tensor for name, tensor in GgufFile(path).tensors.items() if name != "token_embd.weight"]
+    return resident, highest, max(4 * math.prod(tensor.shape) for tensor in packed)
