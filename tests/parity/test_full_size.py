@@ -100,7 +100,8 @@ def test_a_full_size_model_agrees_with_the_reference(
     comparison = Comparison(layactl.load(path)).compare_texts(texts).compare_all(requests)
     resident, highest, largest = _loaded(path)
     print(
-        f"{checkpoint.name} {outtype}: loaded {resident / 2**20:.0f} MiB, {highest / 2**20:.0f} at most; converted in {converted - started:.1f} s with {peak / 2**20:.0f} MiB at most; "
+        f"{checkpoint.name} {outtype}: loaded {resident / 2**20:.0f} MiB, {highest / 2**20:.0f} at most; "
+        f"converted in {converted - started:.1f} s with {peak / 2**20:.0f} MiB at most; "
         f"answered in {time.perf_counter() - converted:.1f} s; {comparison.summary()}"
     )
     path.unlink()
