@@ -21,7 +21,7 @@ from layactl.core import calibration, encoder, rope, tokenizer
 from layactl.core.model_shape import EncoderShape, ModelShape
 from layactl.engine import decider, request
 from layactl.gguf_file.laya_dialect import MappedWeights
-from layactl.kernels import reference
+from layactl.kernels import choose, reference
 from layactl.layouts.interface import StateTokens
 from layactl.layouts.laya import LayaLayout, answer, head, prompt, question
 
@@ -123,6 +123,8 @@ def swapped_geglu_halves(patch: pytest.MonkeyPatch) -> None:
 
 def tanh_gelu(patch: pytest.MonkeyPatch) -> None:
     _patch_torch(patch, reference, gelu=lambda gelu: partial(gelu, approximate="tanh"))
+    # The probe at load would refuse such kernels before any answer.
+    patch.setattr(choose, "flaw", lambda kernels: None)
 
 
 # -- the head -------------------------------------------------------------------------------------------------------
