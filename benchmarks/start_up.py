@@ -24,29 +24,22 @@ from layactl.reference.private_copy import private_copy
 
 STATE = "Billed twice this month for one seat, please refund the second charge to my card."
 QUESTIONS = {"refund": {"type": "noul", "instructions": "Does the customer ask for money back?"}}
-LAYACTL = """
+PROGRAM = """
 import json, sys
-import layactl
 from layactl.bench.machine import memory
-model = layactl.load(sys.argv[1], kernels=sys.argv[2])
+{load}
 loaded = memory()
-model.decide({state!r}, {questions!r})
+{ask}({state!r}, {questions!r})
 print(json.dumps([loaded, memory()]), flush=True)
 """
-LAYA = """
-import json, sys
-import laya
-from layactl.bench.machine import memory
-agent = laya.load(sys.argv[1], device="cpu")
-loaded = memory()
-agent.system_one({state!r}, {questions!r})
-print(json.dumps([loaded, memory()]), flush=True)
-"""
+LAYACTL = "import layactl; model = layactl.load(sys.argv[1], kernels=sys.argv[2])", "model.decide"
+LAYA = "import laya; agent = laya.load(sys.argv[1], device='cpu')", "agent.system_one"
 
 
-def start(program: str, *arguments: str) -> dict[str, float]:
-    """Seconds until the answer was there, resident bytes after loading, peak bytes."""
-    code = program.format(state=STATE, questions=QUESTIONS)
+def start(program: tuple[str, str], *arguments: str) -> dict[str, float]:
+    """Seconds until the answer was there, resident bytes after loading, peak bytes. program: how to load and to ask."""
+    load, ask = program
+    code = PROGRAM.format(load=load, ask=ask, state=STATE, questions=QUESTIONS)
     # As the command does for itself; here both get it.
     environment = {"GOMP_SPINCOUNT": "10000", **os.environ}
     begun = time.perf_counter()

@@ -116,3 +116,8 @@ class RequestError(LayactlError):
         if self.param is not None:
             error["param"] = self.param
         return error
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says, without what follows its first line; its type where it says nothing."""
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -18,7 +18,7 @@ from layactl.engine.forward import ForwardPass
 from layactl.engine.request import Request, internal_error, parse_request
 from layactl.engine.text_side import read_text_side
 from layactl.engine.threads import set_threads
-from layactl.errors import ModelLoadError, NumericError, RequestError, UsageError
+from layactl.errors import ModelLoadError, NumericError, RequestError, UsageError, first_line
 from layactl.gguf_file import names
 from layactl.gguf_file.dialect import read_model
 from layactl.gguf_file.reader import GgufFile
@@ -184,7 +184,7 @@ def _built(build: Callable[[str], ForwardPass], place: str, *, may_fall_back: bo
     try:
         return build(place)
     except (RuntimeError, ModelLoadError) as error:  # out of memory, a missing kernel
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         if not may_fall_back:
             raise ModelLoadError(f"the model cannot be loaded on {place}: {reason:.200}") from None
         notes.append(f"{place} cannot be used ({reason:.200}); the CPU is")

@@ -10,6 +10,7 @@ import torch
 
 from layactl.core.arithmetic import Kernels, Linear
 from layactl.core.weights import FloatArray
+from layactl.errors import first_line
 
 # Largest error of a product, relative to the largest exact value, by what its operands are rounded to.
 _TOLERANCE = {"f32": 2e-6, "bf16": 2e-2}
@@ -22,8 +23,7 @@ def flaw(kernels: Kernels) -> str | None:
     try:
         errors = [error(kernels, *shape) for error in (_linear_error, _mlp_error) for shape in _SHAPES]
     except (RuntimeError, AttributeError, NotImplementedError) as problem:
-        reason = (str(problem) or type(problem).__name__).splitlines()[0]
-        return f"torch cannot run them here: {reason:.120}"
+        return f"torch cannot run them here: {first_line(problem):.120}"
     # Not `max`, which loses a NaN behind a number.
     if wrong := [error for error in errors if not error <= _TOLERANCE[kernels.precision]]:
         return f"their products are off by {wrong[0]:.1g} here, which is not {kernels.precision}"
