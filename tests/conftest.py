@@ -100,6 +100,16 @@ def served_for(gguf_for: Callable[..., Path]) -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """Sets torch's threads; as they were afterwards."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def checkpoint(tmp_path: Path) -> Callable[..., Path]:
     """name -> a private copy of a tiny checkpoint, to break."""
 

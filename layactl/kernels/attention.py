@@ -12,6 +12,9 @@ import torch.nn.functional as F
 # Rows of a band. All are multiplied with BAND + 2 * half_window keys, so a much larger band wastes work, and of smaller
 # ones there are more to start.
 BAND = 32
+# Fewer queries are filled up to so many: MKL multiplies one to three rows in another order with one thread than with
+# several (seen on a Zen 4; never with four or more).
+MIN_QUERIES = 8
 # Most requests of a process are of few lengths; a mask of 1,024 tokens is 0.7 MB.
 _KEPT_MASKS = 16
 
@@ -24,17 +27,27 @@ def attend(query_key: torch.Tensor, value: torch.Tensor, half_window: int | None
     if half_window is None or tokens <= BAND + 2 * half_window:
         query, key = query_key.to(value.dtype).permute(1, 2, 0, 3).unsqueeze(1)  # 2 x (1, H, T, d/H)
         mask = None if half_window is None else _whole_mask(tokens, half_window, value.dtype)
-        attended = F.scaled_dot_product_attention(query, key, value.transpose(0, 1).unsqueeze(0), attn_mask=mask)
+        attended = _attended(query, key, value.transpose(0, 1).unsqueeze(0), mask)
         return attended.squeeze(0).transpose(0, 1).reshape(tokens, -1)
     return _attend_in_bands(query_key, value, half_window, _band_mask(tokens, half_window, value.dtype))
 
 
 def attend_rows(query_key: torch.Tensor, value: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
     """The rows of `attend` without a window: (len(rows), d)."""
-    query = query_key[:, 0][list(rows)].to(value.dtype).transpose(0, 1).unsqueeze(0)  # (1, H, R, d/H)
+    filled = [*rows, *([0] * (MIN_QUERIES - len(rows)))]
+    query = query_key[:, 0][filled].to(value.dtype).transpose(0, 1).unsqueeze(0)  # (1, H, R, d/H)
     key = query_key[:, 1].to(value.dtype).transpose(0, 1).unsqueeze(0)  # (1, H, T, d/H)
-    attended = F.scaled_dot_product_attention(query, key, value.transpose(0, 1).unsqueeze(0))
-    return attended.squeeze(0).transpose(0, 1).reshape(len(rows), -1)
+    attended = _attended(query, key, value.transpose(0, 1).unsqueeze(0), None)
+    return attended.squeeze(0).transpose(0, 1).reshape(len(filled), -1)[: len(rows)]
+
+
+def _attended(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """torch's attention over (B, H, T, d/H), the same bits with any number of threads."""
+    batch, heads = query.shape[:2]
+    if batch * heads == 1:
+        # One head alone is one task for torch, which then lets all threads into each of its products and their sums.
+        query, key, value = (part.expand(2, -1, -1, -1) for part in (query, key, value))
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)[:batch]
 
 
 def _attend_in_bands(
@@ -56,7 +69,7 @@ def _attend_in_bands(
     key, values = (
         padded.as_strided((bands, heads, keys, width), strides, part * heads * length * width) for part in (1, 2)
     )
-    attended = F.scaled_dot_product_attention(query, key, values, attn_mask=mask)  # (bands, H, BAND, d/H)
+    attended = _attended(query, key, values, mask)  # (bands, H, BAND, d/H)
     return attended.transpose(1, 2).reshape(bands * BAND, heads * width)[:tokens]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,16 +31,6 @@ def name(request: pytest.FixtureRequest) -> str:
 def requests(name: str) -> list[Case]:
     """Every golden request that is answered: all kinds, up to the full length."""
     return [case for case, outcome in read_golden(golden_path(name)).requests if outcome.refusal is None]
-
-
-@pytest.fixture
-def threads() -> Iterator[Callable[[int], None]]:
-    """Sets torch's threads; as they were afterwards."""
-    import torch
-
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 def _outputs(model: layactl.Model, case: Case, questions: dict[str, Any] | None = None) -> Outputs:
