@@ -12,7 +12,7 @@ from layactl.engine.request import MAX_BODY_BYTES
 
 from .bodies import CARD, CHOICE, GOOD, LARGEST, NOUL, RENDER, ROUTER, SYSTEMONE, TOO_LARGE, router, systemone
 from .raw_client import RawClient, get, post
-from .server_process import ServerProcess
+from .server_process import ServerProcess, wait_for
 
 TYPES = {
     401: "authentication_error",
@@ -359,6 +359,11 @@ def test_415_for_an_encoded_body(coding: str, english: ServerProcess):
 # 500, 501.
 
 
+def wait_for_log(server: ServerProcess, text: str, times: int) -> None:
+    """The log comes by a pipe, after the answer it is about."""
+    wait_for(lambda: server.err.count(text) == times, f"{text!r} {times} times in {server.err!r}")
+
+
 def test_an_error_of_ours_is_told_to_the_log_only_and_ends_nothing(start: Callable[..., ServerProcess]):
     places = ("worker", "http")
     servers = [start("--debug", "--metrics", LAYACTL_DEBUG_THROW=where) for where in places]
@@ -368,8 +373,8 @@ def test_an_error_of_ours_is_told_to_the_log_only_and_ends_nothing(start: Callab
         for answer in answers:
             check_envelope(answer, 500, "INTERNAL")
             assert answer.json()["error"]["message"] == "internal error while processing the request"
-        assert server.err.count(f"error: internal error: RuntimeError: thrown on the {where}") == 2
-        assert "Traceback" in server.err  # --debug
+        wait_for_log(server, f"error: internal error: RuntimeError: thrown on the {where}", times=2)
+        wait_for_log(server, "Traceback", times=2)  # --debug
         assert server.get("/health").status == 200
         counts = server.counters()
         assert (counts["requests"], counts["errors"], counts["answered"]) == (2, 2, 0)
